@@ -1,0 +1,1 @@
+"""Colonnade: vertical federated learning that keeps standing when columns fall."""

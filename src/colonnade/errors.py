@@ -1,0 +1,19 @@
+"""Errors that a person can act on."""
+
+from __future__ import annotations
+
+
+class ColonnadeError(Exception):
+    """Base of every error raised on purpose; the command line exits with 1."""
+
+
+class InputError(ColonnadeError):
+    """Something the user gave is wrong; the message says what, where and what to do. Exit code 2."""
+
+
+class PartyLost(ColonnadeError):
+    """A party that the method cannot go on without does not answer."""
+
+
+class Deadlock(ColonnadeError):
+    """Programs wait for each other and nothing can happen any more."""

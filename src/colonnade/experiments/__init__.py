@@ -1,0 +1,1 @@
+"""Experiment files, the runner, results and reports."""

@@ -1,0 +1,87 @@
+"""The output folder: `config.toml`, `results.jsonl`, `history/`, `ledger/`, `models/`, `report.html`.
+
+One object per run in `results.jsonl`; the curve of a run in `history/<run>.jsonl`; what left each party in
+`ledger/<run>.jsonl`. `<run>` is the `run` field of the result.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+RESULTS = "results.jsonl"
+CONFIG = "config.toml"
+
+
+class Result(msgspec.Struct, frozen=True):
+    """What one run (method × faults × seed) gave and what it cost."""
+
+    method: str
+    faults: str
+    seed: int
+    run: str  # names the run's files in history/, ledger/ and models/
+    metrics: dict[str, float]
+    cost: dict[str, float | int | None]
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        return (self.method, self.faults, self.seed)
+
+
+class LedgerRow(msgspec.Struct, frozen=True):
+    """How much of one kind of content went over one link (or one bundle of links) in one phase."""
+
+    phase: str  # training | validation | inference
+    sender: str
+    receiver: str
+    kind: str
+    messages: int
+    bytes: int
+
+
+def read_results(folder: Path) -> list[Result]:
+    """Finished runs; a last line cut off by an interruption is ignored."""
+    return _read_lines(folder / RESULTS, Result)
+
+
+def read_history(folder: Path, run: str) -> list[dict[str, float]]:
+    return _read_lines(folder / "history" / f"{run}.jsonl", dict[str, Any])
+
+
+def read_ledger(folder: Path, run: str) -> list[LedgerRow]:
+    return _read_lines(folder / "ledger" / f"{run}.jsonl", LedgerRow)
+
+
+def append_result(folder: Path, result: Result) -> None:
+    with (folder / RESULTS).open("ab") as file:
+        file.write(msgspec.json.encode(result) + b"\n")
+
+
+def write_lines(path: Path, rows: Iterable[Any]) -> None:
+    """JSON lines, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + ".partial")
+    partial.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+    os.replace(partial, path)
+
+
+def write_results(folder: Path, results: Sequence[Result]) -> None:
+    write_lines(folder / RESULTS, results)
+
+
+def _read_lines(path: Path, kind: Any) -> list[Any]:
+    if not path.exists():
+        return []
+    decoder = msgspec.json.Decoder(kind)
+    lines = path.read_bytes().split(b"\n")
+    rows = [decoder.decode(line) for line in lines[:-1] if line]
+    if lines[-1]:  # no newline at the end: the writer was interrupted
+        try:
+            rows.append(decoder.decode(lines[-1]))
+        except msgspec.DecodeError:
+            pass
+    return rows
