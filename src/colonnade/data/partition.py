@@ -1,10 +1,25 @@
-"""Vertically partitioned data: the same rows, different columns."""
+"""Vertically partitioned data: the same rows, different columns.
+
+Every way to split is the same thing underneath: a list of column numbers per client. Images
+count as columns too, flattened channel first, so that a band or a patch is a list of pixels.
+"""
 
 from __future__ import annotations
 
+import itertools
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
+
+from colonnade.data.mapping import is_name
+from colonnade.data.scaling import Scaler
+from colonnade.errors import InputError
+
+Shape = tuple[int, ...]  # (width,) or (channels, height, width)
 
 
 @dataclass(frozen=True)
@@ -19,19 +34,168 @@ class Rows:
 
 
 @dataclass(frozen=True)
+class Part:
+    """What one client holds of a row."""
+
+    client: str
+    columns: tuple[int, ...]  # of the flattened row
+    shape: Shape
+
+    def take(self, x: NDArray[np.generic]) -> NDArray[np.generic]:
+        """[rows, all columns] → [rows, columns of this client]"""
+        return x[:, list(self.columns)]
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Who holds which columns of a row of `width` columns."""
+
+    width: int
+    parts: tuple[Part, ...]
+
+    @property
+    def clients(self) -> tuple[str, ...]:
+        return tuple(part.client for part in self.parts)
+
+    @property
+    def shapes(self) -> tuple[Shape, ...]:
+        return tuple(part.shape for part in self.parts)
+
+
+@dataclass(frozen=True)
 class VerticalData:
     """A data set split over clients by columns, already scaled, ready to train on."""
 
     name: str
     clients: tuple[str, ...]  # names of the column holders, e.g. "client0" or "lab"
     classes: int
-    shapes: tuple[tuple[int, ...], ...]  # per client: (width,) or (channels, height, width) of its image part
+    shapes: tuple[Shape, ...]  # per client: (width,) or (channels, height, width) of its image part
     train: Rows
     validation: Rows
     test: Rows
     extra: tuple[Tensor, ...] = ()  # per client: unlabelled rows that only this client has
     notes: tuple[str, ...] = field(default=())  # e.g. "subset of the official training rows"
+    partition: Partition | None = None  # who holds which columns, for rows that come later
+    scalers: tuple[Scaler, ...] = ()  # one per client, fitted on the rows it trains on
 
     @property
     def widths(self) -> tuple[int, ...]:
         return tuple(x.shape[1] for x in self.train.x)
+
+    def apply_split(self, x: NDArray[np.generic]) -> tuple[Tensor, ...]:
+        """New rows, split and scaled as the training rows were: one [rows, width_i] per client."""
+        if self.partition is None:
+            raise InputError(f"{self.name}: made without a partition, so new rows cannot be split.")
+        rows, _ = flattened(np.asarray(x))
+        if rows.shape[1] != self.partition.width:
+            raise InputError(
+                f"{self.name}: new rows have {rows.shape[1]} columns, the training rows had "
+                f"{self.partition.width}."
+            )
+        pairs = zip(self.partition.parts, self.scalers, strict=True)
+        return tuple(scaler.apply(part.take(rows)) for part, scaler in pairs)
+
+
+def flattened(x: NDArray[np.generic]) -> tuple[NDArray[np.generic], Shape]:
+    """[N, d], [N, H, W] or [N, H, W, C] → [N, columns], and the shape of a row, channel first."""
+    if x.ndim == 3:
+        x = x[..., np.newaxis]
+    if x.ndim == 4:
+        x = np.moveaxis(x, 3, 1)
+    return x.reshape(len(x), math.prod(x.shape[1:])), x.shape[1:]
+
+
+def bands(shape: Shape, parties: int) -> Partition:
+    """Horizontal bands from the top; the first `height % parties` are one row higher."""
+    _, height, width = _image(shape, "bands")
+    if not 1 <= parties <= height:
+        raise InputError(
+            f"data.parties = {parties}: the images have {height} rows of pixels, so "
+            f'data.split = "bands" takes 1 to {height} parties.'
+        )
+    return _tiles(shape, runs(height, parties), [range(width)])
+
+
+def patches(shape: Shape, parties: int) -> Partition:
+    """A square grid of patches, row by row; its first rows and columns may be one pixel larger."""
+    _, height, width = _image(shape, "patches")
+    side, largest = math.isqrt(max(parties, 0)), min(height, width)
+    if parties < 1 or side * side != parties or side > largest:
+        raise InputError(
+            f'data.parties = {parties}: data.split = "patches" takes a perfect square '
+            f"(1, 4, 9, …), at most {largest}×{largest} for images of {height}×{width}."
+        )
+    return _tiles(shape, runs(height, side), runs(width, side))
+
+
+def columns(width: int, parties: int) -> Partition:
+    """Neighbouring columns, evenly; the first `width % parties` clients get one more."""
+    if not 1 <= parties <= width:
+        raise InputError(
+            f"data.parties = {parties}: there are {width} columns, so "
+            f'data.split = "columns" takes 1 to {width} parties.'
+        )
+    return grouped(width, runs(width, parties))
+
+
+def views(shapes: Sequence[Shape], parties: int, names: Sequence[str] = ()) -> Partition:
+    """One of the data set's own views per client."""
+    if len(shapes) < 2:
+        raise InputError(
+            'data.split = "views": this data set has no views; take "columns", or for images '
+            '"bands" or "patches".'
+        )
+    if parties != len(shapes):
+        raise InputError(
+            f"data.parties = {parties}: the data set has {len(shapes)} views, so "
+            f'data.split = "views" takes exactly {len(shapes)} parties.'
+        )
+    ends = np.cumsum([math.prod(shape) for shape in shapes]).tolist()
+    starts = [0, *ends[:-1]]
+    ranges = [range(start, end) for start, end in zip(starts, ends, strict=True)]
+    usable = len(set(names)) == parties and all(map(is_name, names))
+    return grouped(ends[-1], ranges, names if usable else (), shapes)
+
+
+def columns_by_name(names: Sequence[str], mapping: Mapping[str, Sequence[str]]) -> Partition:
+    """The columns that the user gave to each party by name (checked by `mapping.check`)."""
+    place = {name: number for number, name in enumerate(names)}
+    groups = [[place[column] for column in chosen] for chosen in mapping.values()]
+    return grouped(len(names), groups, tuple(mapping))
+
+
+def grouped(
+    width: int,
+    groups: Sequence[Iterable[int]],
+    clients: Sequence[str] = (),
+    shapes: Sequence[Shape] = (),
+) -> Partition:
+    """A partition from column numbers; without names the clients are client0, client1, …"""
+    chosen = [tuple(group) for group in groups]
+    clients = clients or [f"client{number}" for number in range(len(chosen))]
+    shapes = shapes or [(len(group),) for group in chosen]
+    held = zip(clients, chosen, shapes, strict=True)
+    return Partition(width, tuple(Part(*one) for one in held))
+
+
+def runs(length: int, parts: int) -> list[range]:
+    """0..length-1 in neighbouring runs, the first `length % parts` of them one longer."""
+    size, longer = divmod(length, parts)
+    starts = [number * size + min(number, longer) for number in range(parts + 1)]
+    return [range(start, end) for start, end in itertools.pairwise(starts)]
+
+
+def _image(shape: Shape, split: str) -> Shape:
+    if len(shape) != 3:
+        raise InputError(
+            f'data.split = "{split}": cuts images, and this data set has none; take "columns", or '
+            '"views" where the data set has views.'
+        )
+    return shape
+
+
+def _tiles(shape: Shape, down: Sequence[range], across: Sequence[range]) -> Partition:
+    pixels = np.arange(math.prod(shape)).reshape(shape)
+    tiles = [pixels[:, y.start : y.stop, x.start : x.stop] for y in down for x in across]
+    groups = [tile.ravel().tolist() for tile in tiles]
+    return grouped(pixels.size, groups, shapes=[tile.shape for tile in tiles])

@@ -13,6 +13,8 @@ from typing import Any
 
 import msgspec
 
+from colonnade.errors import InputError
+
 RESULTS = "results.jsonl"
 CONFIG = "config.toml"
 
@@ -24,7 +26,7 @@ class Result(msgspec.Struct, frozen=True):
     faults: str
     seed: int
     run: str  # names the run's files in history/, ledger/ and models/
-    metrics: dict[str, float]
+    metrics: dict[str, float | None]  # None: not a number, the run diverged
     cost: dict[str, float | int | None]
 
     @property
@@ -78,10 +80,13 @@ def _read_lines(path: Path, kind: Any) -> list[Any]:
         return []
     decoder = msgspec.json.Decoder(kind)
     lines = path.read_bytes().split(b"\n")
-    rows = [decoder.decode(line) for line in lines[:-1] if line]
-    if lines[-1]:  # no newline at the end: the writer was interrupted
+    last = len(lines) if lines[-1] else 0  # no newline at the end: the writer was interrupted
+    rows = []
+    for number, line in enumerate(lines, 1):
         try:
-            rows.append(decoder.decode(lines[-1]))
-        except msgspec.DecodeError:
-            pass
+            if line:
+                rows.append(decoder.decode(line))
+        except msgspec.DecodeError as error:
+            if number != last:
+                raise InputError(f"{path}, line {number}: damaged ({error})") from error
     return rows

@@ -1,0 +1,199 @@
+"""Data sets by name: embedded, in the data folder, or fetched into it."""
+
+from __future__ import annotations
+
+import functools
+import http.client
+import logging
+import os
+import socket
+import tempfile
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from colonnade.data import mapping, tables
+from colonnade.data.catalogue import CATALOGUE, DataSet, OpenML, Split
+from colonnade.data.raw import Array, Raw, from_arrays
+from colonnade.errors import InputError
+
+PATIENCE = 20.0  # seconds without a byte from openml.org before we give up
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Listing:
+    """One line of `colonnade datasets`."""
+
+    name: str
+    title: str
+    size: str
+    split: Split
+    parties: int
+    source: str  # embedded | in data folder | can be downloaded | to be obtained by hand
+    path: str  # where it is, or where it is expected; empty if embedded
+    where: str
+    citation: str
+    licence: str
+    note: str = ""
+
+
+def data_folder() -> Path:
+    """`$COLONNADE_DATA`, else `colonnade` in the user's cache folder."""
+    if chosen := os.environ.get("COLONNADE_DATA"):
+        return Path(chosen).expanduser()
+    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(cache).expanduser() / "colonnade"
+
+
+def entry(name: str) -> DataSet:
+    if name not in CATALOGUE:
+        raise InputError(
+            f"data.dataset: no data set {name!r}{mapping.nearest(name, CATALOGUE)}. "
+            "`colonnade datasets` lists them; your own file goes into data.path."
+        )
+    return CATALOGUE[name]
+
+
+def present(name: str) -> bool:
+    """Whether the set can be loaded without a download."""
+    known = entry(name)
+    return known.embedded or _found(known) is not None
+
+
+def listing() -> list[Listing]:
+    return [_listed(known) for known in CATALOGUE.values()]
+
+
+def load_raw(name: str) -> Raw:
+    known = entry(name)
+    if known.embedded:
+        return _embedded(name)
+    found = _found(known)
+    if found is None:
+        found = (_fetch(known), "")
+    path, note = found
+    raw = tables.read_npz(path, name)
+    return replace(raw, notes=(*raw.notes, *known.notes, *([note] if note else [])))
+
+
+def _found(known: DataSet) -> tuple[Path, str] | None:
+    """The file of a set and what must be said about it."""
+    for filename, note in ((known.filename, ""), *([known.subset] if known.subset else [])):
+        path = data_folder() / filename
+        if path.is_file():
+            return path, note
+    return None
+
+
+def _listed(known: DataSet) -> Listing:
+    found = _found(known)
+    path, note = found or (data_folder() / known.filename, "")
+    if known.embedded:
+        source = "embedded"
+    elif found:
+        source = "in data folder"
+    else:
+        source = "can be downloaded" if known.openml else "to be obtained by hand"
+    return Listing(
+        name=known.name,
+        title=known.title,
+        size=known.size,
+        split=known.split,
+        parties=known.parties,
+        source=source,
+        path="" if known.embedded else str(path),
+        where=known.where,
+        citation=known.citation,
+        licence=known.licence,
+        note="; ".join((*known.notes, *([note] if note else []))),
+    )
+
+
+@functools.lru_cache(maxsize=4)
+def _embedded(name: str) -> Raw:
+    from sklearn import datasets as sklearn  # seconds to import
+
+    bunch: Any = getattr(sklearn, f"load_{name}")()
+    if name == "digits":
+        return replace(
+            from_arrays({"x": bunch.images, "y": bunch.target}, name, name), pixel_max=16.0
+        )
+    names = np.array(bunch.feature_names)
+    return from_arrays({"x": bunch.data, "y": bunch.target, "feature_names": names}, name, name)
+
+
+def _fetch(known: DataSet) -> Path:
+    path = data_folder() / known.filename
+    missing = (
+        f"data.dataset: {known.name!r} is not in the data folder: expected {known.filename} in "
+        f"{data_folder()} (COLONNADE_DATA is {os.environ.get('COLONNADE_DATA') or 'not set'}). "
+        f"Get it from: {known.where}."
+    )
+    if known.openml is None:
+        raise InputError(missing)
+    log.info("%s: downloading from openml.org (data set %d)", known.name, known.openml.id)
+    try:
+        arrays = _from_openml(known.openml)
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        raise InputError(f"{missing} The download from openml.org failed: {error}.") from error
+    try:
+        _save(path, arrays)
+    except OSError as error:
+        raise InputError(
+            f"{path}: the downloaded data set cannot be saved ({error.strerror}); "
+            "point COLONNADE_DATA to a folder you may write to."
+        ) from error
+    return path
+
+
+def _from_openml(known: OpenML) -> dict[str, Array]:
+    from sklearn import datasets as sklearn
+
+    with _bounded_wait(PATIENCE), warnings.catch_warnings(action="ignore"):
+        # 1 and 0.1 are the least that scikit-learn accepts; liac-arff needs no pandas.
+        bunch: Any = sklearn.fetch_openml(
+            data_id=known.id,
+            as_frame=False,
+            parser="liac-arff",
+            cache=False,
+            n_retries=1,
+            delay=0.1,
+        )
+    x, y = np.asarray(bunch.data), np.asarray(bunch.target).astype(np.float64).astype(np.int64)
+    names = np.array([str(name) for name in bunch.feature_names])
+    if known.picture is None:
+        kept = np.char.lower(names) != "id"
+        return {"x": x[:, kept], "y": y, "feature_names": names[kept]}
+    pixels = np.moveaxis(x.astype(np.uint8).reshape(-1, *known.picture), 1, 3)
+    images = pixels[..., 0] if known.picture[0] == 1 else pixels
+    cut = known.train
+    return {"x_train": images[:cut], "y_train": y[:cut], "x_test": images[cut:], "y_test": y[cut:]}
+
+
+@contextmanager
+def _bounded_wait(seconds: float) -> Iterator[None]:
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(seconds)
+    try:
+        yield
+    finally:
+        socket.setdefaulttimeout(before)
+
+
+def _save(path: Path, arrays: dict[str, Array]) -> None:
+    """Whole or not at all: several runs may fetch the same set at once."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, partial = tempfile.mkstemp(dir=path.parent, prefix=path.stem, suffix=".partial")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            np.savez_compressed(file, allow_pickle=False, **arrays)
+        os.replace(partial, path)
+    except BaseException:
+        Path(partial).unlink(missing_ok=True)
+        raise

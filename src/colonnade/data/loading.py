@@ -1,0 +1,215 @@
+"""The front door: from the `[data]` table of an experiment file to scaled, split, shuffled data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from colonnade.data import datasets, mapping, partition, tables
+from colonnade.data.catalogue import Split
+from colonnade.data.partition import Part, Partition, Rows, VerticalData
+from colonnade.data.raw import Array, Raw, check_finite, idle_note
+from colonnade.data.rows import Indices, RowSplit, split_rows
+from colonnade.data.scaling import Scaler
+from colonnade.errors import InputError
+
+
+class DataSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The `[data]` table: exactly one of `dataset` and `path`, and how to split it."""
+
+    dataset: str | None = None
+    path: str | None = None
+    label: str | None = None  # the label column of a CSV or Parquet file
+    columns: dict[str, list[str]] | None = None  # party → names of its columns
+    parties: int | None = None  # default: the data set's own; 2 for own files
+    split: Split | None = None
+    rows: int | None = None  # at most so many training rows, validation rows among them
+    labelled: int | None = None  # aligned labelled rows; the rest goes to the parties as `extra`
+    test: float = 0.2  # share of all rows, where there is no official split
+    validation: float = 0.1  # share of the training rows, after `rows`
+
+    def __post_init__(self) -> None:
+        if (self.dataset is None) == (self.path is None):
+            raise InputError("data: give exactly one of dataset (a name) and path (a file).")
+        for key in ("parties", "rows", "labelled"):
+            value = getattr(self, key)
+            if value is not None and value < 1:
+                raise InputError(f"data.{key} = {value}: must be at least 1.")
+        for key in ("test", "validation"):
+            _check_share(key, getattr(self, key))
+        if self.label is not None and not _is_table(self.path):
+            raise InputError(
+                "data.label: only a CSV or Parquet file in data.path has a label column."
+            )
+        if self.columns is not None:
+            _check_columns(self.columns, self.parties, self.split)
+
+
+def load(spec: DataSpec, seed: int) -> VerticalData:
+    """The data set of an experiment. Equal specs and seeds give equal data in every process."""
+    raw, split, parties = _read(spec)
+    parts = _partition(raw, spec, split, parties)
+    chosen = split_rows(
+        raw.y,
+        seed,
+        official=raw.official,
+        test=spec.test,
+        validation=spec.validation,
+        cap=spec.rows,
+        labelled=spec.labelled,
+        parties=len(parts.parts),
+    )
+    return _deal(raw, parts, chosen, _unheld(raw, parts))
+
+
+def from_arrays(
+    x: Array,
+    y: NDArray[np.integer],
+    *,
+    parties: int | None = None,
+    columns: Sequence[Sequence[int]] | None = None,
+    clients: Sequence[str] = (),
+    validation: float = 0.1,
+    seed: int = 0,
+    name: str = "arrays",
+) -> VerticalData:
+    """Data from memory, with an empty test part.
+
+    Either `columns` holds the column numbers of each party, or `parties` get neighbouring columns.
+    The result's `apply_split` splits and scales new rows the same way.
+    """
+    x, y = np.asarray(x), np.asarray(y)
+    if x.ndim != 2 or len(x) != len(y) or not len(y):
+        raise InputError(f"{name}: x {x.shape} must be [rows, columns] and y {y.shape} [rows].")
+    check_finite(x, name, "x")
+    if y.dtype.kind not in "biu" or y.min() < 0 or y.max() < 1:
+        raise InputError(f"{name}: y must hold classes 0, 1, …, at least two of them.")
+    _check_share("validation", validation)
+    if (parties is None) == (columns is None):
+        raise InputError(f"{name}: give exactly one of parties and columns.")
+    width = x.shape[1]
+    if columns is None:
+        parts = partition.columns(width, parties or 0)
+    else:
+        _check_numbers(columns, width, name)
+        parts = partition.grouped(width, columns, clients)
+    classes = int(y.max()) + 1
+    raw = Raw(name, x, y.astype(np.int64), classes, ((width,),))
+    chosen = split_rows(raw.y, seed, official=len(y), test=0.0, validation=validation)
+    return _deal(raw, parts, chosen)
+
+
+def _read(spec: DataSpec) -> tuple[Raw, Split, int]:
+    """The rows, and the split and the number of parties to take where the user names none."""
+    if spec.dataset is not None:
+        known = datasets.entry(spec.dataset)
+        return datasets.load_raw(spec.dataset), known.split, known.parties
+    raw = tables.read(Path(spec.path or "").expanduser(), spec.label, spec.columns)
+    if raw.shape is None:
+        return raw, "views", len(raw.shapes)
+    return raw, "bands" if len(raw.shape) == 3 else "columns", 2
+
+
+def _partition(raw: Raw, spec: DataSpec, split: Split, parties: int) -> Partition:
+    if spec.columns is not None:
+        source = spec.path or raw.name
+        if not raw.feature_names:
+            raise InputError(
+                f"data.columns: the columns of {source} have no names; use data.parties."
+            )
+        mapping.check(spec.columns, raw.feature_names, source)
+        return partition.columns_by_name(raw.feature_names, spec.columns)
+    split = spec.split or split
+    parties = parties if spec.parties is None else spec.parties
+    if split == "views":
+        return partition.views(raw.shapes, parties, raw.view_names)
+    if split == "columns":
+        return partition.columns(raw.x.shape[1], parties)
+    cut = partition.bands if split == "bands" else partition.patches
+    return cut(raw.shape or (), parties)
+
+
+def _deal(
+    raw: Raw, parts: Partition, chosen: RowSplit, notes: tuple[str, ...] = ()
+) -> VerticalData:
+    """Each client's columns of its rows, scaled by what that client may look at."""
+    held = [part.take(raw.x) for part in parts.parts]
+    alone = chosen.extra or [np.arange(0)] * len(held)
+    scalers = tuple(
+        _scaler(part, x[np.concatenate([chosen.train, extra])], raw.pixel_max)
+        for part, x, extra in zip(parts.parts, held, alone, strict=True)
+    )
+
+    def rows(which: Indices) -> Rows:
+        x = tuple(scaler.apply(own[which]) for scaler, own in zip(scalers, held, strict=True))
+        return Rows(x, torch.from_numpy(raw.y[which]))
+
+    return VerticalData(
+        name=raw.name,
+        clients=parts.clients,
+        classes=raw.classes,
+        shapes=parts.shapes,
+        train=rows(chosen.train),
+        validation=rows(chosen.validation),
+        test=rows(chosen.test),
+        extra=tuple(
+            scaler.apply(own[extra])
+            for scaler, own, extra in zip(scalers, held, chosen.extra, strict=False)
+        ),
+        notes=(*raw.notes, *notes),
+        partition=parts,
+        scalers=scalers,
+    )
+
+
+def _unheld(raw: Raw, parts: Partition) -> tuple[str, ...]:
+    held = {number for part in parts.parts for number in part.columns}
+    names = enumerate(raw.feature_names)
+    return idle_note([name for number, name in names if number not in held])
+
+
+def _scaler(part: Part, x: Array, pixel_max: float | None) -> Scaler:
+    if pixel_max is None:
+        return Scaler.standardising(x)
+    return Scaler.dividing(len(part.columns), pixel_max)
+
+
+def _is_table(path: str | None) -> bool:
+    return path is not None and Path(path).suffix.lower() in (".csv", ".parquet")
+
+
+def _check_share(key: str, value: float) -> None:
+    if not 0 <= value < 1:
+        raise InputError(f"data.{key} = {value}: must be a share from 0 to below 1, e.g. 0.2.")
+
+
+def _check_columns(columns: dict[str, list[str]], parties: int | None, split: str | None) -> None:
+    if not columns:
+        raise InputError(
+            "data.columns: names no party; leave it out, or give each party its columns."
+        )
+    if parties is not None and parties != len(columns):
+        raise InputError(
+            f"data.parties = {parties}: data.columns names {len(columns)} parties; "
+            "leave data.parties out."
+        )
+    if split not in (None, "columns"):
+        raise InputError(
+            f'data.split = "{split}": data.columns already says who holds what; '
+            'leave data.split out or take "columns".'
+        )
+
+
+def _check_numbers(groups: Sequence[Sequence[int]], width: int, name: str) -> None:
+    numbers = [number for group in groups for number in group]
+    if not all(len(group) for group in groups) or not numbers:
+        raise InputError(f"{name}: every party needs at least one column.")
+    if len(set(numbers)) < len(numbers):
+        raise InputError(f"{name}: a column number is given twice; a column has one holder.")
+    if min(numbers) < 0 or max(numbers) >= width:
+        raise InputError(f"{name}: column numbers must be 0 to {width - 1}.")

@@ -1,0 +1,194 @@
+"""A data set as it was read, before anybody holds a part of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from colonnade.data.partition import Shape, flattened
+from colonnade.errors import InputError
+
+Array = NDArray[np.generic]
+COUNTING = "data rows count from 1"
+
+
+@dataclass(frozen=True, eq=False)
+class Raw:
+    name: str
+    x: Array  # [rows, columns]; images flattened channel first, views side by side
+    y: NDArray[np.int64]  # [rows], 0..classes-1
+    classes: int
+    shapes: tuple[Shape, ...]  # of a row: one per view, so usually one
+    official: int | None = None  # so many first rows are the official training rows
+    pixel_max: float | None = None  # images are divided by it; None: standardise
+    feature_names: tuple[str, ...] = ()
+    view_names: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def shape(self) -> Shape | None:
+        """The shape of a row, where it is one thing and not several views."""
+        return self.shapes[0] if len(self.shapes) == 1 else None
+
+
+def from_arrays(arrays: Mapping[str, Array], source: str, name: str) -> Raw:
+    """The arrays of an `.npz` file: `x_train`…`y_test`, or `x` and `y`, or `view0`… and `y`."""
+    wholes, labels, official = _assemble(arrays, source)
+    y, names = encode_labels(labels, source, "y")
+    rows = {len(whole) for whole in wholes} | {len(y)}
+    if len(rows) > 1:
+        raise InputError(
+            f"{source}: features and labels have different numbers of rows ({_listed(rows)})."
+        )
+    flat = [flattened(whole) for whole in wholes]
+    x = np.hstack([part for part, _ in flat]) if len(flat) > 1 else flat[0][0]
+    return Raw(
+        name=name,
+        x=x,
+        y=y,
+        classes=len(names),
+        shapes=tuple(shape for _, shape in flat),
+        official=official,
+        pixel_max=255.0 if all(w.ndim > 2 and w.dtype == np.uint8 for w in wholes) else None,
+        feature_names=_feature_names(arrays, x.shape[1], source),
+        view_names=_texts(arrays, "view_names"),
+        notes=class_note(labels, names),
+    )
+
+
+def encode_labels(values: Array, source: str, column: str) -> tuple[NDArray[np.int64], list[str]]:
+    """Labels as 0..classes-1 in sorted order (numbers by value, text by letters); their names."""
+    if values.ndim != 1 or values.dtype.kind not in "biufUS":
+        raise InputError(
+            f"{source}: labels {column!r} must be one column of text or whole numbers."
+        )
+    if not len(values):
+        raise InputError(f"{source}: has no data rows.")
+    if values.dtype.kind in "US":
+        values = np.char.strip(values.astype(str))
+        _refuse(values == "", values, source, column, "has no label")
+        values = _as_numbers(values)
+    if values.dtype.kind == "f":
+        numbers = values.astype(np.float64)
+        _refuse(~np.isfinite(numbers), values, source, column, "has no label")
+        _refuse(numbers != np.round(numbers), values, source, column, "is no class but a fraction")
+        values = numbers.astype(np.int64)
+    names, y = np.unique(values, return_inverse=True)
+    if len(names) < 2:
+        raise InputError(
+            f"{source}: label column {column!r} holds one class only ({str(names[0])!r}); "
+            "at least two are needed."
+        )
+    return y.astype(np.int64), [str(name) for name in names]
+
+
+def class_note(labels: Array, names: Sequence[str]) -> tuple[str, ...]:
+    """What the class numbers stand for, where the file has words for them."""
+    wordy = labels.dtype.kind in "US" and len(names) <= 20
+    return (f"classes in order: {', '.join(names)}",) if wordy else ()
+
+
+def idle_note(idle: Sequence[str]) -> tuple[str, ...]:
+    """Columns left out of `columns` on purpose look the same as forgotten ones: say so."""
+    return (f"{len(idle)} columns are held by no party: {', '.join(idle)}",) if idle else ()
+
+
+def check_finite(x: Array, source: str, array: str, names: Sequence[str] = ()) -> None:
+    """Refuse text, NaN and infinity; name the first row and its first bad column."""
+    if x.dtype.kind not in "biuf":
+        raise InputError(f"{source}: array {array!r} holds {x.dtype}, not numbers.")
+    if x.dtype.kind != "f" or np.isfinite(x).all():
+        return
+    flat = x.reshape(len(x), -1)
+    row, column = np.argwhere(~np.isfinite(flat))[0].tolist()
+    called = repr(names[column]) if len(names) == flat.shape[1] else str(column + 1)
+    raise InputError(
+        f"{source}: array {array!r}, column {called}, data row {row + 1} is {flat[row, column]} "
+        f"({COUNTING}); every feature must be a finite number."
+    )
+
+
+def _assemble(arrays: Mapping[str, Array], source: str) -> tuple[list[Array], Array, int | None]:
+    """Features (one array per view), labels, and the number of official training rows."""
+    if "x_train" in arrays:
+        x_train, x_test = (_features(arrays, key, source) for key in ("x_train", "x_test"))
+        y_train, y_test = (_wanted(arrays, key, source) for key in ("y_train", "y_test"))
+        if x_train.shape[1:] != x_test.shape[1:]:
+            raise InputError(
+                f"{source}: rows of x_train have shape {x_train.shape[1:]}, rows of x_test "
+                f"{x_test.shape[1:]}; they must be equal."
+            )
+        if len(x_train) != len(y_train):
+            raise InputError(
+                f"{source}: x_train has {len(x_train)} rows and y_train {len(y_train)}."
+            )
+        x, y = np.concatenate([x_train, x_test]), np.concatenate([y_train, y_test])
+        return [x], y, len(y_train)
+    if "x" in arrays:
+        return [_features(arrays, "x", source)], _wanted(arrays, "y", source), None
+    count = sum(re.fullmatch(r"view\d+", key) is not None for key in arrays)
+    if not count:
+        raise InputError(
+            f"{source}: needs the arrays x_train, y_train, x_test, y_test, or x, y, or view0, "
+            f"view1, …, y; it holds {_listed(arrays)}."
+        )
+    wholes = [_features(arrays, f"view{number}", source) for number in range(count)]
+    return wholes, _wanted(arrays, "y", source), None
+
+
+def _features(arrays: Mapping[str, Array], key: str, source: str) -> Array:
+    x = _wanted(arrays, key, source)
+    if x.ndim not in (2, 3, 4):
+        raise InputError(
+            f"{source}: array {key!r} has shape {x.shape}; expected [rows, columns], "
+            "[rows, height, width] or [rows, height, width, channels]."
+        )
+    if 0 in x.shape:
+        raise InputError(f"{source}: array {key!r} is empty (shape {x.shape}).")
+    check_finite(x, source, key, _texts(arrays, "feature_names"))
+    return x
+
+
+def _wanted(arrays: Mapping[str, Array], key: str, source: str) -> Array:
+    if key not in arrays:
+        raise InputError(f"{source}: array {key!r} is missing; it holds {_listed(arrays)}.")
+    return arrays[key]
+
+
+def _feature_names(arrays: Mapping[str, Array], width: int, source: str) -> tuple[str, ...]:
+    names = _texts(arrays, "feature_names")
+    if names and (len(names) != width or len(set(names)) != width):
+        raise InputError(
+            f"{source}: feature_names must hold {width} different names, one per column; it holds "
+            f"{len(names)}, {len(set(names))} of them different."
+        )
+    return names
+
+
+def _texts(arrays: Mapping[str, Array], key: str) -> tuple[str, ...]:
+    return tuple(str(text) for text in arrays[key].ravel()) if key in arrays else ()
+
+
+def _as_numbers(texts: Array) -> Array:
+    """Numbers written as text, if all of them are; else the text."""
+    try:
+        return texts.astype(np.float64)
+    except ValueError:
+        return texts
+
+
+def _refuse(bad: NDArray[np.bool_], values: Array, source: str, column: str, why: str) -> None:
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise InputError(
+            f"{source}: label column {column!r}, data row {row + 1} {why} "
+            f"({str(values[row])!r}; {COUNTING})."
+        )
+
+
+def _listed(things: Iterable[object]) -> str:
+    return ", ".join(sorted(map(str, things))) or "nothing"

@@ -1,0 +1,89 @@
+"""Which rows go where: test, validation, training, and rows that only one party holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from colonnade.errors import InputError
+from colonnade.seeds import numpy_stream
+
+Indices = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class RowSplit:
+    train: Indices
+    validation: Indices
+    test: Indices
+    extra: tuple[Indices, ...] = ()  # per party; empty unless `labelled` was asked for
+
+
+def split_rows(
+    y: NDArray[np.int64],
+    seed: int,
+    *,
+    official: int | None,
+    test: float,
+    validation: float,
+    cap: int | None = None,
+    labelled: int | None = None,
+    parties: int = 1,
+) -> RowSplit:
+    """Cut test rows, then the cap, then validation rows (all stratified), then labelled rows."""
+    everything = np.arange(len(y))
+    if official is None:
+        held_out, pool = cut(
+            y, everything, _share(test, len(y)), numpy_stream(seed, "split", "test")
+        )
+    else:
+        held_out, pool = everything[official:], everything[:official]
+    if cap is not None and cap < len(pool):
+        pool, _ = cut(y, pool, cap, numpy_stream(seed, "split", "rows"))
+    count = _share(validation, len(pool))
+    watched, train = cut(y, pool, count, numpy_stream(seed, "split", "validation"))
+    if not len(train):
+        raise InputError(
+            f"data: {len(y)} rows with test = {test}, validation = {validation} and "
+            f"rows = {cap} leave no training rows; lower the shares or give more rows."
+        )
+    if labelled is None:
+        return RowSplit(train, watched, held_out)
+    if labelled > len(train):
+        raise InputError(
+            f"data.labelled = {labelled}: only {len(train)} training rows are left after test and "
+            f"validation rows are set aside; give 1 to {len(train)}."
+        )
+    # `train` is already in a seeded random order, so the first n are a random n.
+    alone = tuple(np.array_split(train[labelled:], parties))
+    return RowSplit(train[:labelled], watched, held_out, alone)
+
+
+def cut(
+    y: NDArray[np.int64], rows: Indices, count: int, random: np.random.Generator
+) -> tuple[Indices, Indices]:
+    """`count` of the rows with every class in proportion, and the rest; both in random order."""
+    shuffled = random.permutation(rows)
+    labels = y[shuffled]
+    chosen = np.zeros(len(shuffled), dtype=bool)
+    classes, sizes = np.unique(labels, return_counts=True)
+    for label, quota in zip(classes, _quotas(sizes, count), strict=True):
+        chosen[np.flatnonzero(labels == label)[:quota]] = True
+    return shuffled[chosen], shuffled[~chosen]
+
+
+def _quotas(sizes: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+    """Largest remainders: whole numbers in proportion to `sizes` that sum to `count`."""
+    exact = sizes * count
+    total = int(sizes.sum()) or 1
+    quotas = exact // total
+    # A stable sort gives ties to the lower class, on every platform.
+    neediest = np.argsort(-(exact % total), kind="stable")
+    quotas[neediest[: count - int(quotas.sum())]] += 1
+    return quotas
+
+
+def _share(share: float, rows: int) -> int:
+    return round(share * rows)

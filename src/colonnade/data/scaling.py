@@ -1,0 +1,40 @@
+"""Scaling that a party fits on the rows it may look at, and keeps for rows that come later."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Scaler:
+    """(x − centre) / spread, column by column."""
+
+    centre: NDArray[np.float64]  # [width]
+    spread: NDArray[np.float64]  # [width]
+
+    @classmethod
+    def standardising(cls, x: NDArray[np.generic]) -> Scaler:
+        """Zero mean and unit variance over these rows; a constant column is only centred."""
+        # A column of 0.1 has a standard deviation of 1e-17, not 0: compare the values.
+        constant = x.max(axis=0) == x.min(axis=0)
+        deviation = x.std(axis=0, dtype=np.float64)
+        return cls(x.mean(axis=0, dtype=np.float64), np.where(constant, 1.0, deviation))
+
+    @classmethod
+    def dividing(cls, width: int, maximum: float) -> Scaler:
+        """Pixels to [0, 1]."""
+        return cls(np.zeros(width), np.full(width, float(maximum)))
+
+    def apply(self, x: NDArray[np.generic]) -> Tensor:
+        """Rows [rows, width] of any number type to a float32 tensor."""
+        # Amounts of money lose digits when centred in float32; bytes do not.
+        exact = np.float32 if x.dtype == np.uint8 else np.float64
+        scaled = np.array(x, dtype=exact, order="C")
+        scaled -= self.centre.astype(exact)
+        scaled /= self.spread.astype(exact)
+        return torch.from_numpy(scaled.astype(np.float32, copy=False))

@@ -1,0 +1,319 @@
+"""Pictures of the report as SVG text: final figures, learning curves, bytes per link.
+
+Every panel is its own small SVG: the page lays panels out for its width, and text keeps its size.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap, PowerNorm
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
+
+from colonnade.experiments.results import LedgerRow
+from colonnade.experiments.table import (
+    MANY_PARTIES,
+    Metric,
+    Plan,
+    Summary,
+    bytes_text,
+    party_labels,
+)
+
+Floats = NDArray[np.float64]
+Limits = tuple[float, float]
+
+WIDTH = 5.0  # inches; 360 CSS pixels at matplotlib's 72 per inch
+POINTS = 240  # more points in a curve cost space and show nothing
+INK, FAINT, RULE = "#1f2328", "#6a737d", "#e4e7eb"
+# Okabe and Ito's colours for colour-blind readers, without their yellow: too pale on white.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+DASHES = ((), (6.0, 2.0), (1.5, 1.5), (6.0, 2.0, 1.5, 2.0), (10.0, 3.0))
+MARKERS = ("o", "s", "D", "^", "v")
+HEAT = LinearSegmentedColormap.from_list("links", ["#f2f6fb", "#6ba6d6"])
+RC: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "text.parse_math": False,
+    "font.size": 10.5,
+    "text.color": INK,
+    "axes.labelcolor": FAINT,
+    "axes.edgecolor": "#b6bcc4",
+    "axes.linewidth": 0.8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": RULE,
+    "grid.linewidth": 0.8,
+    "xtick.color": "#b6bcc4",
+    "ytick.color": "#b6bcc4",
+    "xtick.labelcolor": FAINT,
+    "ytick.labelcolor": FAINT,
+}
+
+
+@dataclass(frozen=True)
+class Style:
+    """How one method looks in every picture."""
+
+    colour: str
+    dashes: tuple[float, ...]
+    marker: str
+
+
+@dataclass(frozen=True)
+class Picture:
+    svg: str
+    caption: str
+    description: str  # for those who cannot see it
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Mean, lowest and highest over seeds, on a common grid."""
+
+    x: Floats
+    mean: Floats
+    low: Floats
+    high: Floats
+
+
+def method_styles(methods: Iterable[str]) -> dict[str, Style]:
+    return {
+        method: Style(COLOURS[i % len(COLOURS)], DASHES[i % len(DASHES)], MARKERS[i % len(MARKERS)])
+        for i, method in enumerate(methods)
+    }
+
+
+def average(runs: Sequence[tuple[Floats, Floats]]) -> Curve:
+    """Over seeds by step interpolation; a run that stopped early keeps its last value."""
+    grid = np.unique(np.concatenate([x for x, _ in runs]))
+    grid = grid[grid >= max(x[0] for x, _ in runs)]  # from where every seed has a value
+    if len(grid) > POINTS:
+        grid = grid[np.unique(np.linspace(0, len(grid) - 1, POINTS).round().astype(int))]
+    values = np.stack([y[np.searchsorted(x, grid, side="right") - 1] for x, y in runs])
+    return Curve(grid, values.mean(0), values.min(0), values.max(0))
+
+
+def curves_over(
+    plan: Plan,
+    histories: Mapping[tuple[str, str, int], Sequence[Mapping[str, float | None]]],
+    key: str,
+    scale: float,
+    metric: str,
+) -> dict[str, dict[str, Curve]]:
+    """Faults → method → curve of `metric` over `key`, without the empty ones."""
+    curves: dict[str, dict[str, Curve]] = {}
+    for fault in plan.faults:
+        for method in plan.methods:
+            runs = [histories.get((method, fault, seed), ()) for seed in plan.seeds]
+            points = [_points(run, key, scale, metric) for run in runs]
+            found = [(x, y) for x, y in points if len(x)]
+            if found:
+                curves.setdefault(fault, {})[method] = average(found)
+    return curves
+
+
+def _points(
+    run: Sequence[Mapping[str, float | None]], key: str, scale: float, metric: str
+) -> tuple[Floats, Floats]:
+    """What was not a finite number is null in the history and left out here."""
+    pairs = [(row.get(key), row.get(metric)) for row in run]
+    points = np.array([pair for pair in pairs if None not in pair], dtype=np.float64)
+    points = points.reshape(-1, 2)
+    return scale * points[:, 0], points[:, 1]
+
+
+def learning_curves(
+    curves: Mapping[str, Mapping[str, Curve]],
+    styles: Mapping[str, Style],
+    metric: Metric,
+    axis: str,
+    name: str,
+) -> list[Picture]:
+    """One picture per fault setting, on equal scales; `curves` is faults → method → curve."""
+    every = [curve for panel in curves.values() for curve in panel.values()]
+    scale = metric.scale
+    y = _padded(scale * np.concatenate([np.concatenate([c.low, c.high]) for c in every]))
+    x = _padded(np.concatenate([c.x for c in every]))
+    pictures = []
+    for fault, panel in curves.items():
+        with matplotlib.rc_context(RC):
+            figure, axes = _panel(3.1)
+            for method, curve in panel.items():
+                _draw_curve(axes, curve, scale, styles[method])
+            axes.set(xlim=x, ylim=y, xlabel=axis, ylabel=metric.title)
+            axes.xaxis.set_major_locator(MaxNLocator(5))
+            axes.xaxis.set_major_formatter("{x:,.6g}")
+            svg = _svg(figure, f"{name}-{len(pictures)}")
+        ends = "; ".join(f"{m} ends at {metric.text(c.mean[-1])}" for m, c in panel.items())
+        pictures.append(
+            Picture(svg, f"Faults: {fault}", f"{metric.title} over {axis}, faults {fault}: {ends}.")
+        )
+    return pictures
+
+
+def _draw_curve(axes: Axes, curve: Curve, scale: float, style: Style) -> None:
+    axes.fill_between(
+        curve.x, scale * curve.low, scale * curve.high, color=style.colour, alpha=0.14, lw=0
+    )
+    line = axes.plot(curve.x, scale * curve.mean, color=style.colour, lw=1.7)[0]
+    if style.dashes:
+        line.set_dashes(style.dashes)
+    # The dot says where training ended.
+    axes.plot(curve.x[-1], scale * curve.mean[-1], style.marker, color=style.colour, ms=4)
+
+
+def final_figures(summary: Summary) -> list[Picture]:
+    """One picture per fault setting: a dot for the mean, a bar for ± 2 sd, a tick per seed."""
+    cells = summary.cells.values()
+    scale = summary.metric.scale
+    ends = [cell.mean + sign * (cell.spread or 0.0) for cell in cells for sign in (-1, 1)]
+    limits = _padded(scale * np.array(ends + [v for cell in cells for v in cell.values]), 0.05)
+    pictures = []
+    for fault in summary.plan.faults:
+        with matplotlib.rc_context(RC):
+            figure, axes = _panel(0.8 + 0.34 * len(summary.plan.methods))
+            _draw_cells(axes, summary, fault, scale)
+            axes.set(xlim=limits, xlabel=summary.metric.title)
+            axes.xaxis.set_major_locator(MaxNLocator(5))
+            svg = _svg(figure, f"final-{len(pictures)}")
+        said = "; ".join(f"{m} {summary.text(cell)}" for m, cell in summary.ranking(fault))
+        text = f"{summary.metric.title}, faults {fault}: {said or 'no finished runs'}."
+        pictures.append(Picture(svg, f"Faults: {fault}", text))
+    return pictures
+
+
+def _draw_cells(axes: Axes, summary: Summary, fault: str, scale: float) -> None:
+    methods = summary.plan.methods
+    styles = method_styles(methods)
+    for row, method in enumerate(methods):
+        cell, style = summary.cells.get((method, fault)), styles[method]
+        if cell is None:
+            continue
+        seeds = scale * np.array(cell.values)
+        axes.plot(seeds, [row] * len(seeds), "|", color=style.colour, alpha=0.55, ms=13)
+        spread = scale * (cell.spread or 0.0)
+        axes.errorbar(
+            scale * cell.mean, row, xerr=spread, color=style.colour, fmt=style.marker, ms=6, lw=2
+        )
+    axes.set_yticks(range(len(methods)), [_clipped(method) for method in methods])
+    axes.set_ylim(len(methods) - 0.4, -0.6)
+    axes.tick_params(axis="y", length=0, labelcolor=INK)
+    axes.grid(axis="y", visible=False)
+    axes.spines["left"].set_visible(False)
+
+
+def link_pictures(ledgers: Mapping[str, Sequence[LedgerRow]]) -> dict[str, list[Picture]]:
+    """For each method one picture per kind of content: bytes of each link in training."""
+    sizes = {method: _link_sizes(rows) for method, rows in ledgers.items()}
+    every = [
+        size for kinds in sizes.values() for links in kinds.values() for size in links.values()
+    ]
+    pictures: dict[str, list[Picture]] = {method: [] for method in ledgers}
+    for number, (method, kinds) in enumerate(sizes.items()):
+        for kind, links in kinds.items():
+            with matplotlib.rc_context(RC):
+                figure = _heat_map(links, max(every))
+                svg = _svg(figure, f"links-{number}-{len(pictures[method])}")
+            total, (sender, receiver) = (
+                bytes_text(sum(links.values())),
+                max(links, key=links.__getitem__),
+            )
+            text = f"{method}, {kind}: {total} in training; most from {sender} to {receiver}."
+            pictures[method].append(Picture(svg, f"{kind} · {total}", text))
+    return pictures
+
+
+def _link_sizes(rows: Sequence[LedgerRow]) -> dict[str, dict[tuple[str, str], int]]:
+    """Kind → (sender, receiver) → bytes in training; between groups where parties are many."""
+    rows = [row for row in rows if row.phase == "training"]
+    labels = party_labels(party for row in rows for party in (row.sender, row.receiver))
+    if len(labels) <= MANY_PARTIES:
+        labels = {party: party for party in labels}
+    kinds: dict[str, dict[tuple[str, str], int]] = {}
+    for row in rows:
+        link = (labels[row.sender], labels[row.receiver])
+        links = kinds.setdefault(row.kind, {})
+        links[link] = links.get(link, 0) + row.bytes
+    return kinds
+
+
+def _heat_map(sizes: Mapping[tuple[str, str], int], largest: int) -> Figure:
+    senders = list(dict.fromkeys(sender for sender, _ in sizes))
+    received = {receiver for _, receiver in sizes}
+    parties = dict.fromkeys([*senders, *(receiver for _, receiver in sizes)])
+    receivers = [party for party in parties if party in received]
+    grid = np.full((len(senders), len(receivers)), np.nan)
+    for (sender, receiver), size in sizes.items():
+        grid[senders.index(sender), receivers.index(receiver)] = size
+    figure, axes = _panel(0.95 + min(0.3 * len(senders), 3.2))
+    # Square root: links differ by orders of magnitude, and small ones must not vanish.
+    norm = PowerNorm(0.5, vmin=0, vmax=max(largest, 1))
+    axes.pcolormesh(grid, cmap=HEAT, norm=norm, edgecolor="white", linewidth=1.5)
+    if len(receivers) <= 6:
+        for (row, column), size in np.ndenumerate(grid):
+            if not np.isnan(size):
+                centre = (column + 0.5, row + 0.5)
+                text = axes.annotate(
+                    bytes_text(size), centre, fontsize=10 if len(senders) <= 12 else 8
+                )
+                text.set(ha="center", va="center")
+    _name_parties(axes, senders, receivers)
+    return figure
+
+
+def _name_parties(axes: Axes, senders: Sequence[str], receivers: Sequence[str]) -> None:
+    crowded = len(receivers) * max(map(len, receivers)) > 36
+    axes.set_yticks(np.arange(len(senders)) + 0.5, [_clipped(s, 14) for s in senders])
+    axes.set_xticks(np.arange(len(receivers)) + 0.5, [_clipped(r, 14) for r in receivers])
+    axes.tick_params(axis="x", rotation=90 if crowded else 0)
+    axes.tick_params(length=0, labelcolor=INK, labelsize=10 if len(senders) <= 12 else 7.5)
+    axes.set(xlabel="received by", ylabel="sent by")
+    axes.invert_yaxis()
+    axes.grid(visible=False)
+    axes.spines[:].set_visible(False)
+
+
+def _panel(height: float) -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(WIDTH, height), layout="constrained")
+    return figure, figure.add_subplot()
+
+
+def _padded(values: Floats, share: float = 0.03) -> Limits:
+    low, high = float(values.min()), float(values.max())
+    margin = share * (high - low) or 0.5
+    return low - margin, high + margin
+
+
+def _clipped(name: str, length: int = 22) -> str:
+    return name if len(name) <= length else name[: length - 1] + "…"
+
+
+def _svg(figure: Figure, name: str) -> str:
+    """To stand in a page: no header, no addresses, ids of its own, the page's font, short paths."""
+    buffer = io.StringIO()
+    unsigned = {"Date": None, "Creator": None, "Format": None, "Type": None}
+    with matplotlib.rc_context({"svg.hashsalt": name}):
+        figure.savefig(buffer, format="svg", transparent=True, metadata=unsigned)
+    svg = buffer.getvalue()
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", svg, flags=re.DOTALL)
+    # matplotlib writes the font as one property or, in newer versions, as several.
+    svg = re.sub(r"font: (?:\d+ )?([\d.]+)px [^;\"]*|font-family: [^;\"]*; ", _font_size, svg)
+    svg = re.sub(r' d="[^"]*"', lambda path: re.sub(r"(\.\d\d)\d+", r"\1", path[0]), svg)
+    svg = re.sub(r' (?:width|height)="[\d.]+pt"', "", svg, count=2)
+    return re.sub(r'( id="|url\(#|href="#)', rf"\g<1>{name}-", svg)
+
+
+def _font_size(font: re.Match[str]) -> str:
+    return f"font-size: {font[1]}px" if font[1] else ""

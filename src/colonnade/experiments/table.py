@@ -1,0 +1,263 @@
+"""Results as tables: methods × fault settings, costs, and what left each party.
+
+A `Grid` holds finished text; the terminal and the report draw the same grids.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from statistics import fmean, stdev
+from typing import TYPE_CHECKING, Any
+
+from colonnade.experiments.results import LedgerRow, Result
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+ACCURACY = "test_accuracy"
+NOTHING = "–"
+MANY_PARTIES = 24  # above this, links are shown between groups
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the experiment file asks for: rows and columns in their order, and the seeds."""
+
+    methods: tuple[str, ...] = ()
+    faults: tuple[str, ...] = ()
+    seeds: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> Plan:
+        """From a parsed `config.toml`."""
+        return cls(
+            methods=tuple(str(method["name"]) for method in config.get("methods", ())),
+            faults=tuple(str(fault["name"]) for fault in config.get("faults", ())),
+            seeds=tuple(config.get("seeds", ())),
+        )
+
+    def joined(self, results: Iterable[Result]) -> Plan:
+        """This plan, and after it whatever ran without being planned."""
+        results = list(results)
+        return Plan(
+            methods=tuple(dict.fromkeys([*self.methods, *(r.method for r in results)])),
+            faults=tuple(dict.fromkeys([*self.faults, *(r.faults for r in results)])),
+            seeds=tuple(dict.fromkeys([*self.seeds, *(r.seed for r in results)])),
+        )
+
+    @property
+    def runs(self) -> int:
+        return len(self.methods) * len(self.faults) * len(self.seeds)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table of text; the first `words` columns are words, the others figures."""
+
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    caption: str
+    words: int = 1
+    best: frozenset[tuple[int, int]] = frozenset()  # (row, column)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One method in one fault setting."""
+
+    values: tuple[float, ...]  # one per finished seed
+
+    @property
+    def mean(self) -> float:
+        return fmean(self.values)
+
+    @property
+    def spread(self) -> float | None:
+        """Two sample standard deviations; one seed says nothing about spread."""
+        return 2 * stdev(self.values) if len(self.values) > 1 else None
+
+
+@dataclass(frozen=True)
+class Metric:
+    """How a metric is called and written, and which way is better."""
+
+    name: str
+
+    @property
+    def percent(self) -> bool:
+        return self.name.endswith("accuracy")
+
+    @property
+    def title(self) -> str:
+        return self.name.replace("_", " ") + (" (%)" if self.percent else "")
+
+    @property
+    def scale(self) -> float:
+        return 100.0 if self.percent else 1.0
+
+    @property
+    def higher_is_better(self) -> bool:
+        return not re.search(r"loss|error|mse|mae|perplexity|seconds", self.name)
+
+    def text(self, value: float) -> str:
+        return f"{self.scale * value:.2f}" if self.percent else f"{value:.4f}"
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Mean ± 2 sd over seeds of one metric, for each method and fault setting."""
+
+    metric: Metric
+    plan: Plan
+    cells: Mapping[tuple[str, str], Cell]
+
+    def ranking(self, fault: str) -> list[tuple[str, Cell]]:
+        """Methods that have a figure for this fault setting, best first."""
+        found = [(m, self.cells[m, fault]) for m in self.plan.methods if (m, fault) in self.cells]
+        return sorted(found, key=lambda pair: pair[1].mean, reverse=self.metric.higher_is_better)
+
+    def level(self, one: Cell, other: Cell) -> bool:
+        """Whether the means differ by no more than 2 sd of the difference between two runs."""
+        spread = ((one.spread or 0.0) ** 2 + (other.spread or 0.0) ** 2) ** 0.5
+        return abs(one.mean - other.mean) <= spread
+
+    def text(self, cell: Cell | None) -> str:
+        if cell is None:
+            return NOTHING
+        text = self.metric.text(cell.mean)
+        if cell.spread is not None:
+            text += f" ± {self.metric.text(cell.spread)}"
+        planned = len(self.plan.seeds)
+        return text if len(cell.values) == planned else f"{text} ({len(cell.values)}/{planned})"
+
+    def grid(self) -> Grid:
+        rows = [
+            (method, *(self.text(self.cells.get((method, fault))) for fault in self.plan.faults))
+            for method in self.plan.methods
+        ]
+        return Grid(("method", *self.plan.faults), tuple(rows), self._caption(), best=self._best())
+
+    def _best(self) -> frozenset[tuple[int, int]]:
+        """Ties are judged as printed: equal figures are equally bold."""
+        best = set()
+        for column, fault in enumerate(self.plan.faults, start=1):
+            ranking = self.ranking(fault)
+            for method, cell in ranking if len(ranking) > 1 else ():
+                if self.metric.text(cell.mean) == self.metric.text(ranking[0][1].mean):
+                    best.add((self.plan.methods.index(method), column))
+        return frozenset(best)
+
+    def _caption(self) -> str:
+        label = self.metric.title[:1].upper() + self.metric.title[1:]
+        seeds = len(self.plan.seeds)
+        text = f"{label}, mean ± 2 sd over {seeds} seeds" if seeds > 1 else f"{label}, one seed"
+        if self._best():
+            text += "; best in bold"
+        if any(len(cell.values) < seeds for cell in self.cells.values()):
+            text += f"; (n/{seeds}): only n of {seeds} seeds"
+        return text + "."
+
+
+def summarise(
+    results: Iterable[Result], plan: Plan | None = None, metric: str = ACCURACY
+) -> Summary:
+    """Of a run that appears twice the later result counts; what is not finite is left out."""
+    newest = {result.key: result for result in results}.values()
+    plan = (plan or Plan()).joined(newest)
+    values: dict[tuple[str, str], list[float]] = {}
+    for result in sorted(newest, key=lambda result: result.seed):
+        value = result.metrics.get(metric)
+        if value is not None and isfinite(value):
+            values.setdefault((result.method, result.faults), []).append(value)
+    return Summary(Metric(metric), plan, {key: Cell(tuple(v)) for key, v in values.items()})
+
+
+def short(value: float) -> str:
+    """Three significant digits, whole numbers from 100 on."""
+    return f"{value:,.0f}" if abs(value) >= 99.95 or value == 0 else f"{value:.3g}"
+
+
+def bytes_text(count: float) -> str:
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= 0.9995 * size:
+            return f"{short(count / size)} {unit}"
+    return f"{count:.0f} B"
+
+
+COSTS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
+    ("bytes", "MB sent", lambda count: short(count / 1e6)),
+    ("rounds", "rounds", short),
+    ("virtual_seconds", "virtual seconds", short),
+    ("wall_seconds", "wall seconds", short),
+    ("rounds_to_target", "rounds to target", short),
+    ("bytes_to_target", "MB to target", lambda count: short(count / 1e6)),
+    ("seconds_to_target", "seconds to target", short),
+)
+
+
+def cost_grid(results: Iterable[Result], plan: Plan | None = None) -> Grid:
+    """What a run of each method costs on average; where nothing was spent there is no column."""
+    newest = list({result.key: result for result in results}.values())
+    plan = (plan or Plan()).joined(newest)
+    spent = [cost for cost in COSTS if any(r.cost.get(cost[0]) for r in newest)]
+    rows = tuple(
+        (method, *(_mean_cost([r for r in newest if r.method == method], *c) for c in spent))
+        for method in plan.methods
+    )
+    caption = "Cost of one run, mean over all fault settings and seeds."
+    return Grid(("method", *(title for _, title, _ in spent)), rows, caption)
+
+
+def _mean_cost(runs: Sequence[Result], key: str, _: str, text: Callable[[float], str]) -> str:
+    values = [value for run in runs if (value := run.cost.get(key)) is not None]
+    if not values:
+        return NOTHING
+    # A target that some runs never reached: the mean is over those that did.
+    return text(fmean(values)) + (
+        "" if len(values) == len(runs) else f" ({len(values)}/{len(runs)})"
+    )
+
+
+def party_labels(names: Iterable[str]) -> dict[str, str]:
+    """Names without their trailing numbers: client0 … client3 are "client × 4"."""
+    groups: dict[str, list[str]] = {}
+    for name in dict.fromkeys(names):
+        groups.setdefault(name.rstrip("0123456789") or name, []).append(name)
+    return {
+        name: f"{group.rstrip('-_ .')} × {len(members)}" if len(members) > 1 else name
+        for group, members in groups.items()
+        for name in members
+    }
+
+
+def ledger_grid(rows: Sequence[LedgerRow], caption: str) -> Grid:
+    """What left each party (each group, where parties are many), to which group, in every phase."""
+    groups = party_labels(name for row in rows for name in (row.sender, row.receiver))
+    many = len(groups) > MANY_PARTIES
+    totals: dict[tuple[str, ...], tuple[int, int]] = {}
+    for row in rows:
+        sender = groups[row.sender] if many else row.sender
+        key = (row.phase, sender, groups[row.receiver], row.kind)
+        messages, size = totals.get(key, (0, 0))
+        totals[key] = (messages + row.messages, size + row.bytes)
+    body = tuple((*key, f"{m:,}", bytes_text(size)) for key, (m, size) in totals.items())
+    return Grid(("phase", "sender", "to", "kind", "messages", "bytes"), body, caption, words=4)
+
+
+def render(grid: Grid) -> Table:
+    """For the terminal."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, caption=Text(grid.caption), caption_justify="left")
+    for column, title in enumerate(grid.header):
+        side = "left" if column < grid.words else "right"
+        table.add_column(Text(title), justify=side, overflow="fold")
+    for number, row in enumerate(grid.rows):
+        styles = ["bold" if (number, column) in grid.best else "" for column in range(len(row))]
+        table.add_row(*(Text(text, style) for text, style in zip(row, styles, strict=True)))
+    return table

@@ -1,0 +1,167 @@
+"""SGD and Adam over a stack of models, with `where`.
+
+A party that missed a message keeps its parameters, its moments and its own step count, exactly as
+if it had an optimiser of its own. When every member takes part and all have taken as many steps,
+the update is one fused kernel over the stack; otherwise the same kernel runs over the members that
+take part. `masked_update` is the same arithmetic in plain operations, for compiled steps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+BETAS = (0.9, 0.999)
+EPSILON = 1e-8
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """What to use; `of` makes the optimiser of a stack."""
+
+    kind: Literal["sgd", "adam"] = "adam"
+    lr: float = 1e-3
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+
+    def of(self, parameters: list[Tensor]) -> StackedOptimizer:
+        return StackedOptimizer(self, parameters)
+
+
+class StackedOptimizer:
+    """State per member: moments like the parameters, and a count of steps."""
+
+    def __init__(self, rule: Optimizer, parameters: list[Tensor]) -> None:
+        self.rule = rule
+        self.parameters = parameters  # each [members, ...]
+        members = parameters[0].shape[0] if parameters else 0
+        with torch.no_grad():
+            self.first = [torch.zeros_like(p) for p in parameters]
+            self.second = [torch.zeros_like(p) for p in parameters] if rule.kind == "adam" else []
+        # Shape [members], never 0-dim float64: torch 2.13 loses in-place updates of those in compiled code.
+        self.steps = torch.zeros(members, dtype=torch.float64)
+        self._together = True  # all members have taken as many steps
+        self._rates = (torch.ones(members), torch.ones(members))
+
+    @torch.no_grad()
+    def step(self, gradients: tuple[Tensor, ...], where: Tensor | None = None) -> None:
+        """One step for the members where `where` is True ([members] bool; None: all)."""
+        if where is None or bool(where.all()):
+            self.steps += 1
+            if self._together or self.rule.kind == "sgd":
+                steps = self.steps[:1].float()[0]
+                self._fused(
+                    self.parameters, gradients, self.first, self.second, [steps] * len(gradients)
+                )
+                return
+            chosen = range(len(self.steps))
+        else:
+            self._together = False
+            chosen = where.nonzero()[:, 0].tolist()
+            self.steps[where] += 1
+        if len(chosen):
+            self._fused_members(list(chosen), gradients)
+
+    def rates(self, where: Tensor) -> tuple[Tensor, Tensor]:
+        """Counts a step and gives Adam's bias-corrected step size and scale. Each [members]"""
+        if self.rule.kind == "sgd":
+            return self._rates
+        if not bool(where.all()):
+            self._together = False
+        self.steps += where
+        if self._together:  # the common case in a few numbers instead of many small tensors
+            count = float(self.steps[0])
+            self._rates[0].fill_(self.rule.lr / (1 - BETAS[0] ** count))
+            self._rates[1].fill_((1 - BETAS[1] ** count) ** -0.5)
+            return self._rates
+        counts = self.steps.clamp(min=1)
+        size = self.rule.lr / (1 - BETAS[0] ** counts)
+        return size.float(), (1 - BETAS[1] ** counts).rsqrt().float()
+
+    def _fused_members(self, chosen: list[int], gradients: tuple[Tensor, ...]) -> None:
+        """The kernel over slices: one call, each slice with its own step count."""
+
+        def slices(tensors: list[Tensor] | tuple[Tensor, ...]) -> list[Tensor]:
+            parts = [tensor.unbind(0) for tensor in tensors]
+            return [part[i] for part in parts for i in chosen]
+
+        counts = self.steps.float().unbind(0)
+        steps = [counts[i] for i in chosen] * len(gradients)
+        self._fused(
+            slices(self.parameters), slices(gradients), slices(self.first), slices(self.second), steps
+        )
+
+    def _fused(
+        self,
+        parameters: list[Tensor],
+        gradients: list[Tensor] | tuple[Tensor, ...],
+        first: list[Tensor],
+        second: list[Tensor],
+        steps: list[Tensor],
+    ) -> None:
+        rule = self.rule
+        if rule.kind == "adam":
+            torch._fused_adam_(
+                parameters,
+                list(gradients),
+                first,
+                second,
+                [],
+                steps,
+                lr=rule.lr,
+                beta1=BETAS[0],
+                beta2=BETAS[1],
+                weight_decay=rule.weight_decay,
+                eps=EPSILON,
+                amsgrad=False,
+                maximize=False,
+            )
+        else:
+            # A buffer of zeros makes the first step like every other: m·0 + g = g.
+            torch._fused_sgd_(
+                parameters,
+                list(gradients),
+                first if rule.momentum else [],
+                weight_decay=rule.weight_decay,
+                momentum=rule.momentum,
+                lr=rule.lr,
+                dampening=0.0,
+                nesterov=False,
+                maximize=False,
+                is_first_step=False,
+            )
+
+
+def masked_update(
+    rule: Optimizer,
+    parameters: list[Tensor],
+    gradients: list[Tensor],
+    first: list[Tensor],
+    second: list[Tensor],
+    rates: tuple[Tensor, Tensor],
+    where: Tensor,
+) -> None:
+    """The same step in plain operations, in place; meant to be compiled.
+
+    `where` is [members] bool; `rates` come from `StackedOptimizer.rates`, outside the compiled code:
+    inside, the powers would be taken anew for every single parameter.
+    """
+    for k, (p, g) in enumerate(zip(parameters, gradients, strict=True)):
+        axes = (-1, *[1] * (p.dim() - 1))
+        chosen, size, scale = where.view(axes), rates[0].view(axes), rates[1].view(axes)
+        g = g + rule.weight_decay * p if rule.weight_decay else g
+        if rule.kind == "sgd":
+            velocity = rule.momentum * first[k] + g if rule.momentum else g
+            if rule.momentum:
+                first[k].copy_(torch.where(chosen, velocity, first[k]))
+            p.copy_(torch.where(chosen, p - rule.lr * velocity, p))
+            continue
+        m = first[k] + (1 - BETAS[0]) * (g - first[k])
+        v = BETAS[1] * second[k] + (1 - BETAS[1]) * g * g
+        moved = p - size * m / (v.sqrt() * scale + EPSILON)
+        first[k].copy_(torch.where(chosen, m, first[k]))
+        second[k].copy_(torch.where(chosen, v, second[k]))
+        p.copy_(torch.where(chosen, moved, p))

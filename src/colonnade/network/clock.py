@@ -1,0 +1,140 @@
+"""Virtual time: a deterministic scheduler for coroutines.
+
+Integer nanoseconds; events in (time, sequence) order; no sets anywhere, so a run is a function of its inputs.
+A task that waits for a signal nobody will give is a deadlock, reported with the names of the waiting tasks.
+(See docs/decisions/0003-our-own-scheduler.md for why none of the existing loops would do.)
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Coroutine, Generator
+from dataclasses import dataclass, field
+from typing import Any
+
+from colonnade.errors import Deadlock
+
+SECOND = 1_000_000_000
+
+
+@dataclass(eq=False)
+class Task:
+    name: str
+    program: Coroutine[Any, Any, Any]
+    done: bool = False
+    result: Any = None
+    ticket: int = 0  # the event that may resume this task; older ones are void
+    waiting_for: Signal | None = None
+    finished: Signal = field(default_factory=lambda: Signal())
+
+
+@dataclass(eq=False)
+class Signal:
+    """Something that tasks can wait for; `notify` wakes all of them."""
+
+    waiters: list[Task] = field(default_factory=list)
+    clock: Clock | None = None
+
+    def notify(self) -> None:
+        waiters, self.waiters = self.waiters, []
+        for task in waiters:
+            assert self.clock is not None
+            self.clock._resume(task, self.clock.now)
+
+
+@dataclass(frozen=True)
+class _Pause:
+    """What a task hands to the scheduler: until when, and for which signal at the latest."""
+
+    until: int | None
+    signal: Signal | None = None
+
+    def __await__(self) -> Generator[_Pause, None, None]:
+        yield self
+
+
+class Clock:
+    """Runs tasks in virtual time."""
+
+    def __init__(self) -> None:
+        self.now = 0
+        self._queue: list[tuple[int, int, Task]] = []
+        self._sequence = 0
+        self._tasks: list[Task] = []
+
+    def spawn(self, program: Coroutine[Any, Any, Any], name: str) -> Task:
+        task = Task(name, program)
+        self._tasks.append(task)
+        self._resume(task, self.now)
+        return task
+
+    async def sleep_until(self, time: int) -> None:
+        await _Pause(max(time, self.now))
+
+    async def wait(self, signal: Signal, until: int | None = None) -> None:
+        """Until the signal or the time, whichever comes first."""
+        await _Pause(until, signal)
+
+    async def join(self, tasks: list[Task]) -> list[Any]:
+        for task in tasks:
+            while not task.done:
+                await self.wait(task.finished)
+        return [task.result for task in tasks]
+
+    def call_at(self, time: int, action: Any) -> None:
+        """Run a plain function at a time (the delivery of a message)."""
+
+        async def act() -> None:
+            action()
+
+        task = Task("delivery", act())
+        self._resume(task, max(time, self.now))
+
+    def run(self, *programs: tuple[str, Coroutine[Any, Any, Any]]) -> list[Any]:
+        """Runs the programs to their end; an exception in one ends all."""
+        tasks = [self.spawn(program, name) for name, program in programs]
+        try:
+            while not all(task.done for task in tasks):
+                self._step()
+        finally:
+            for task in self._tasks:
+                task.program.close()
+            self._tasks.clear()
+            self._queue.clear()
+        return [task.result for task in tasks]
+
+    def _step(self) -> None:
+        while self._queue:
+            time, ticket, task = heapq.heappop(self._queue)
+            if task.ticket == ticket and not task.done:
+                break
+        else:
+            names = [task.name for task in self._tasks if not task.done]
+            raise Deadlock(f"nothing can happen any more; waiting: {', '.join(names)}")
+        self.now = time
+        if task.waiting_for is not None:
+            if task in task.waiting_for.waiters:  # woken by time, not by the signal
+                task.waiting_for.waiters.remove(task)
+            task.waiting_for = None
+        try:
+            pause = task.program.send(None)
+        except StopIteration as stop:
+            task.done, task.result = True, stop.value
+            task.finished.clock = self
+            task.finished.notify()
+            return
+        self._pause(task, pause)
+
+    def _pause(self, task: Task, pause: _Pause) -> None:
+        if pause.signal is not None:
+            pause.signal.clock = self
+            pause.signal.waiters.append(task)
+            task.waiting_for = pause.signal
+            task.ticket = -1
+        if pause.until is not None:
+            self._resume(task, max(pause.until, self.now))
+
+    def _resume(self, task: Task, time: int) -> None:
+        self._sequence += 1
+        task.ticket = self._sequence
+        heapq.heappush(self._queue, (time, self._sequence, task))

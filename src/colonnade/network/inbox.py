@@ -1,0 +1,141 @@
+"""What a group received in one exchange, and the policies for what is missing."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Inbox:
+    """Messages by receiver and slot. What did not arrive is zero in `value` and False in `arrived`."""
+
+    raw: Tensor  # [receivers here, in-degree, ...]; anything where nothing arrived: read `value`
+    arrived: Tensor  # [receivers here, in-degree] bool
+    everything: bool  # all slots arrived: nothing to mend
+    widths: tuple[int, ...] | None = None  # of the slots, where senders differ; the rest is padding
+
+    @cached_property
+    def value(self) -> Tensor:
+        """[receivers here, in-degree, ...]"""
+        return self.raw if self.everything else masked(self.raw, self.arrived)
+
+    @property
+    def complete(self) -> Tensor:
+        """Which receivers heard from all their senders. [receivers here]"""
+        return self.arrived.all(1)
+
+    @property
+    def any(self) -> Tensor:
+        """Which receivers heard from somebody. [receivers here]"""
+        return self.arrived.any(1)
+
+    def only(self, where: Tensor) -> Inbox:
+        """Forget the messages where `where` is False ([receivers here, in-degree])."""
+        arrived = self.arrived & where
+        return replace(self, arrived=arrived, everything=bool(arrived.all()))
+
+    def concat(self) -> Tensor:
+        """Side by side in slot order, zeros where nothing came. [receivers here, rows, total width]"""
+        if self.widths is not None:
+            value = self.value
+            return torch.cat([value[:, j, :, :w] for j, w in enumerate(self.widths)], dim=-1)
+        receivers, slots, rows, width = self.raw.shape
+        shared = self.raw.stride(0) == 0 and receivers > 1  # everybody was sent the same
+        raw = self.raw[:1] if shared else self.raw
+        joined = raw.permute(0, 2, 1, 3).reshape(-1, rows, slots * width)
+        if self.everything:
+            return joined.expand(receivers, -1, -1)
+        # Masking the joined rows is several times faster than masking by slot: long inner loops.
+        wide = self.arrived[:, :, None].expand(-1, -1, width).reshape(receivers, slots * width)
+        return masked(joined, wide[:, None, :])
+
+    def split(self, joined: Tensor) -> Tensor:
+        """The inverse of `concat`: by slot, padded where widths differ. [receivers here, in-degree, rows, width]"""
+        receivers, slots, rows, width = self.raw.shape
+        if self.widths is None:
+            return joined.view(receivers, rows, slots, width).transpose(1, 2)
+        parts = joined.new_zeros(receivers, slots, rows, width)
+        for j, part in enumerate(joined.split(list(self.widths), dim=-1)):
+            parts[:, j, :, : part.shape[-1]] = part
+        return parts
+
+    def total(self) -> Tensor:
+        """Sum over what arrived. [receivers here, ...]"""
+        return self.value[:, 0] if self.value.shape[1] == 1 else self.value.sum(1)
+
+    def mean(self) -> Tensor:
+        """Mean over what arrived, zero where nothing did. [receivers here, ...]"""
+        total = self.total()
+        return total / _over(self.arrived.sum(1).clamp(min=1), total)
+
+    def maximum(self) -> tuple[Tensor, Tensor]:
+        """Largest over what arrived (zero where nothing did), and the slot it came from. [receivers here, ...]"""
+        low = torch.finfo(self.value.dtype).min
+        seen = torch.where(_over(self.arrived, self.value), self.value, low)
+        largest, slot = seen.max(1)
+        return torch.where(_over(self.any, largest), largest, 0), slot
+
+    def latest(self, register: Register, rows: Tensor | None = None) -> Inbox:
+        """Remember what arrived and fill what did not from memory; what was never heard stays missing."""
+        return register.exchange(self, rows)
+
+
+class Register:
+    """The newest value of every slot; with `rows`, the newest value of every slot *for each row*."""
+
+    def __init__(self, rows: int | None = None) -> None:
+        self.rows = rows
+        self.value: Tensor | None = (
+            None  # [receivers, in-degree, ...] or [receivers, in-degree, rows, width]
+        )
+        self.known: Tensor | None = None  # [receivers, in-degree] or [receivers, in-degree, rows]
+
+    def exchange(self, inbox: Inbox, rows: Tensor | None) -> Inbox:
+        if self.rows is None:
+            return self._newest(inbox)
+        assert rows is not None, "a register by row needs the rows of the exchange"
+        return self._newest_of_rows(inbox, rows)
+
+    def _newest(self, inbox: Inbox) -> Inbox:
+        if self.value is None or self.known is None or self.value.shape != inbox.value.shape:
+            # the last batch of an epoch may be smaller: an older, longer message cannot stand in for it
+            self.value, self.known = inbox.value.clone(), inbox.arrived.clone()
+            return inbox
+        self.value = torch.where(_over(inbox.arrived, inbox.value), inbox.value, self.value)
+        self.known = self.known | inbox.arrived
+        return replace(
+            inbox, value=self.value, arrived=self.known, everything=bool(self.known.all())
+        )
+
+    def _newest_of_rows(self, inbox: Inbox, rows: Tensor) -> Inbox:
+        if self.value is None or self.known is None:
+            receivers, slots, _, width = inbox.value.shape
+            self.value = inbox.value.new_zeros(receivers, slots, self.rows or 0, width)
+            self.known = torch.zeros(receivers, slots, self.rows or 0, dtype=torch.bool)
+        for r, j in inbox.arrived.nonzero().tolist():
+            self.value[r, j, rows] = inbox.value[r, j]
+            self.known[r, j, rows] = True
+        known = self.known[:, :, rows].any(2)
+        return replace(
+            inbox, raw=self.value[:, :, rows], arrived=known, everything=bool(known.all())
+        )
+
+
+def masked(value: Tensor, keep: Tensor) -> Tensor:
+    """`value` where `keep`, zero elsewhere, whatever the value holds there."""
+    keep = _over(keep, value)
+    if not math.isfinite(value.sum()):  # 0 · inf is not 0
+        return torch.where(keep, value, 0)
+    if value.stride(0) != 0:
+        value = value.contiguous()
+    return value * keep  # 4-8 × as fast as torch.where at the sizes of an exchange
+
+
+def _over(mask: Tensor, value: Tensor) -> Tensor:
+    """The mask with trailing axes to broadcast over the value."""
+    return mask.view(*mask.shape, *[1] * (value.dim() - mask.dim()))

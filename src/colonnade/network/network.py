@@ -1,0 +1,296 @@
+"""The network that a choreography runs over.
+
+An algorithm is one global program: what each group computes, and what it sends to which group. Two engines run the same
+program: *stacked* (this process runs all parties) and *projected* (this process runs one). Five rules make that work:
+
+1. Control flow depends only on what every party knows: the configuration, the round number, a value just shared by
+   `agree`. A decision made by one party is sent before anyone branches on it.
+2. Gradients never cross an exchange by autograd: `send` detaches. So the code shows, and the ledger counts, exactly
+   what leaves each party.
+3. Randomness comes from named streams (root seed, party, purpose), never from global state.
+4. Every party executes every `send`, in the same order; messages are matched by (program, round, step).
+5. Programs that run at their own pace are started with `concurrently`; each has its own rounds.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Generic, Literal, Protocol, Self, TypeVar, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from colonnade.errors import PartyLost
+from colonnade.network.absent import Absent
+from colonnade.network.clock import SECOND
+from colonnade.network.delays import Delays, DelaySampler
+from colonnade.network.faults import Calm, Fault, Passage, Phase, Sampler
+from colonnade.network.inbox import Inbox
+from colonnade.network.ledger import Ledger
+from colonnade.network.topology import Group, Links, Topology, links_between
+from colonnade.seeds import seed_of
+
+BYTES = 4  # content travels as float32
+ATTEMPTS = 1000  # after so many lost attempts a party that must answer counts as gone for good
+
+
+@dataclass(frozen=True)
+class Wait:
+    """When a receiver goes on."""
+
+    kind: Literal["all", "everyone", "deadline", "first", "latest"]
+    seconds: float = 0.0
+    count: int = 0
+
+
+ALL = Wait("all")  # everything that can still come: not for parties and links known to be down
+EVERYONE = Wait(
+    "everyone"
+)  # every sender, however many attempts it takes; PartyLost if it never comes
+LATEST = Wait("latest")  # never: take what is there
+
+
+def deadline(seconds: float) -> Wait:
+    """So long; what comes later is missing."""
+    return Wait("deadline", seconds=seconds)
+
+
+def first(count: int) -> Wait:
+    """Until so many messages are there; the others are missing."""
+    return Wait("first", count=count)
+
+
+Item = TypeVar("Item", covariant=True)
+
+
+class Schedule(Protocol[Item]):
+    """What to do in each round: known to every party, for example batches drawn from the shared seed."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, round: int, /) -> Item: ...
+
+
+@dataclass(frozen=True)
+class World:
+    """The public facts of a federation: who plays what, who is linked to whom, what fails and how long things take."""
+
+    groups: tuple[Group, ...]
+    columns: Group  # the column holders; the graph is over them
+    seed: int = 0
+    topology: Topology = Topology()
+    fault: Fault = Fault(name="none")
+    delays: Delays = Delays()
+
+    @property
+    def parties(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(party for group in self.groups for party in group.parties))
+
+
+class Network(ABC):
+    """See the module's five rules."""
+
+    def __init__(self, world: World, program: str = "main") -> None:
+        self.world = world
+        self.program = program
+        self.phase: Phase = "training"
+        self.round = 0
+        self.step = 0
+        self.ledger = Ledger()
+        self.everyone = Group("everyone", world.parties, "owner")
+        self._links: dict[tuple[Group, Group], Links] = {}
+        self._samplers: dict[str, Sampler] = {}
+        self._delays: DelaySampler | None = None
+        if world.delays.any:
+            self._delays = world.delays.sampler(seed_of(world.seed, "delays", program))
+
+    # -- what a choreography uses -----------------------------------------------------------------
+
+    async def send(
+        self,
+        value: Tensor | Absent,
+        src: Group,
+        dst: Group,
+        *,
+        kind: str,
+        shape: tuple[int, ...],
+        wait: Wait = ALL,
+        addressed: bool = False,
+        where: Tensor | Absent | None = None,
+        widths: Sequence[int] | None = None,
+    ) -> Inbox:
+        """Every member of `src` sends to the members of `dst` it is linked to.
+
+        `value` is [senders here, *shape], or [senders here, out-degree, *shape] if `addressed`, with the links in the
+        order of the slots of the opposite direction. `kind` names the content for the ledger; `shape` is that of one
+        message, which receivers rely on. `where` says which senders (or which of their links) send at all. `widths` are
+        the true sizes of the last axis where it is padded: by sender, or by receiver if `addressed`.
+        """
+        links = self.links(src, dst)
+        passage = self._passage(links, wait)
+        self.step += 1
+        parcel = Parcel(value, links, kind, shape, wait, addressed, where, _unequal(widths))
+        return await self._exchange(parcel, passage)
+
+    @abstractmethod
+    def here(self, group: Group) -> Sequence[int]:
+        """Which members of the group this process runs."""
+
+    @property
+    @abstractmethod
+    def now(self) -> float:
+        """Seconds since the start, virtual or real."""
+
+    @abstractmethod
+    async def agree(self, value: Tensor | Absent, src: Group) -> list[float]:
+        """A small decision of the only member of `src`, told to every party, so that all may branch on it. It is part
+        of the control of the training, not of its content: it is repeated until it has come through."""
+
+    @abstractmethod
+    async def concurrently(self, *programs: Callable[[Self], Coroutine[Any, Any, None]]) -> None:
+        """Programs that share the parties' state but go at their own pace, each on a network of its own."""
+
+    def rounds(self, schedule: Schedule[Item], start: int = 0) -> Rounds[Item]:
+        """`async for item in net.rounds(schedule)`: the shared round counter."""
+        return Rounds(self, schedule, start)
+
+    def alive(self, group: Group) -> Tensor:
+        """Which members here are up, as far as party faults go. [members here] bool"""
+        mask = self._sampler.alive(group, self.round)
+        if mask is None:
+            return torch.ones(len(self.here(group)), dtype=torch.bool)
+        return torch.from_numpy(mask[list(self.here(group))])
+
+    @property
+    def faulty(self) -> bool:
+        """Whether anything can fail in this phase."""
+        fault = self.world.fault
+        return type(fault) is not Fault and fault.strikes(self.phase)
+
+    @contextmanager
+    def during(self, phase: Phase) -> Iterator[None]:
+        """Faults and ledger tell phases apart: training, validation, inference."""
+        before, self.phase = self.phase, phase
+        try:
+            yield
+        finally:
+            self.phase = before
+
+    def links(self, src: Group, dst: Group) -> Links:
+        if (src, dst) not in self._links:
+            nodes = self.world.columns.parties
+            self._links[src, dst] = links_between(src, dst, nodes, self.world.topology)
+        return self._links[src, dst]
+
+    # -- for the engines --------------------------------------------------------------------------
+
+    @abstractmethod
+    def _exchange(self, parcel: Parcel, passage: Passage) -> Awaitable[Inbox]: ...
+
+    @property
+    def _sampler(self) -> Sampler:
+        if self.phase not in self._samplers:
+            fault, world = self.world.fault, self.world
+            seed = seed_of(world.seed, "faults", self.program, self.phase)
+            struck = fault.strikes(self.phase)
+            self._samplers[self.phase] = fault.sampler(seed, world.groups) if struck else Calm()
+        return self._samplers[self.phase]
+
+    def _passage(self, links: Links, wait: Wait) -> Passage:
+        passage = self._sampler.exchange(links, self.round)
+        if wait.kind != "everyone" or passage.arrived is None:
+            return passage
+        arrived = passage.arrived.copy()
+        for _ in range(ATTEMPTS):
+            missing = links.real & ~arrived
+            if not missing.any():
+                return Passage(None, None)
+            again = self._sampler.exchange(links, self.round).arrived
+            arrived |= True if again is None else again
+        r, j = (int(index[0]) for index in np.nonzero(missing))
+        sender = links.src.parties[links.senders[r, j]]
+        raise PartyLost(
+            f"{sender} does not reach {links.dst.parties[r]}: {ATTEMPTS} attempts in round {self.round} failed, and this "
+            f"method waits for everyone. Choose a policy that goes on without it (missing = zeros, skip, buffer or stale)."
+        )
+
+    def _child(self, child: Self) -> Self:
+        child.phase, child.ledger, child._links = self.phase, self.ledger, self._links
+        return child
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """The arguments of one `send`."""
+
+    value: Tensor | Absent
+    links: Links
+    kind: str
+    shape: tuple[int, ...]
+    wait: Wait
+    addressed: bool
+    where: Tensor | Absent | None
+    widths: tuple[int, ...] | None
+
+    @property
+    def slot_widths(self) -> tuple[int, ...] | None:
+        """The widths by slot of a receiver. Unequal widths mean that all receivers hear the same senders."""
+        if self.widths is None or self.addressed:
+            return None
+        return tuple(self.widths[s] for s in self.links.senders[0])
+
+    def width(self, sender: int, receiver: int) -> int:
+        """The true size of the last axis of one message."""
+        if self.widths is None:
+            return self.shape[-1]
+        return self.widths[receiver if self.addressed else sender]
+
+    @property
+    def bytes(self) -> int | np.ndarray:
+        """The size of one message, or of each where widths differ. [receivers, slots]"""
+        whole = math.prod(self.shape) * BYTES
+        if self.widths is None:
+            return whole
+        receivers = np.arange(len(self.links.dst))[:, None]
+        by = np.broadcast_to(receivers, self.links.shape) if self.addressed else self.links.senders
+        return whole // self.shape[-1] * np.array(self.widths)[by]
+
+    def sent(self, passage: Passage) -> np.ndarray | None:
+        """What leaves, by receiver and slot; None where everything does. Needs all senders here."""
+        if self.where is None:
+            return passage.sent
+        where = cast(Tensor, self.where).numpy()
+        if where.ndim == 1:
+            chosen = where[self.links.senders]
+        else:
+            chosen = where.reshape(-1)[self.links.gather_addressed.numpy()].reshape(
+                self.links.shape
+            )
+        return chosen if passage.sent is None else chosen & passage.sent
+
+
+class Rounds(Generic[Item]):
+    def __init__(self, net: Network, schedule: Schedule[Item], start: int) -> None:
+        self.net, self.schedule, self.next = net, schedule, start
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Item:
+        if self.next >= len(self.schedule):
+            raise StopAsyncIteration
+        self.net.round, self.net.step = self.next, 0
+        self.next += 1
+        return self.schedule[self.net.round]
+
+
+def seconds(nanoseconds: int) -> float:
+    return nanoseconds / SECOND
+
+
+def _unequal(widths: Sequence[int] | None) -> tuple[int, ...] | None:
+    return None if widths is None or len(set(widths)) == 1 else tuple(widths)

@@ -1,0 +1,226 @@
+"""The projected engine: this process runs one party.
+
+The same choreography as in the stacked engine, with real messages. What belongs to other parties is absent; what
+did not arrive is False in the same mask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from colonnade.network.absent import ABSENT, Absent, is_absent
+from colonnade.network.clock import SECOND, Clock, Signal
+from colonnade.network.faults import Passage
+from colonnade.network.inbox import Inbox
+from colonnade.network.network import BYTES, LATEST, Network, Parcel, Wait, World, seconds
+from colonnade.network.topology import Group, Links
+from colonnade.network.transport.memory import MemoryTransport
+from colonnade.network.wire import Header, decode, encode
+
+Key = tuple[
+    str, int, int, str, int, str, int
+]  # program, round, step, source, sender, destination, receiver
+Box = tuple[str, str, int, str, int, str]  # program, source, sender, destination, receiver, kind
+
+
+@dataclass
+class Mailbox:
+    """What has arrived for this party and was not read yet. Shared by its programs."""
+
+    letters: dict[Key, Tensor | None] = field(default_factory=dict)  # None: "nothing to say"
+    registers: dict[Box, Tensor] = field(default_factory=dict)
+    news: Signal = field(default_factory=Signal)
+
+    def put(self, header: Header, value: Tensor | None) -> None:
+        h = header
+        if h.register and value is not None:
+            self.registers[h.program, h.src, h.sender, h.dst, h.receiver, h.kind] = value
+        elif not h.register:
+            key = (h.program, h.round, h.step, h.src, h.sender, h.dst, h.receiver)
+            self.letters[key] = value
+        self.news.notify()
+
+
+class ProjectedNetwork(Network):
+    def __init__(
+        self, world: World, party: str, transport: MemoryTransport, program: str = "main"
+    ) -> None:
+        super().__init__(world, program)
+        self.party = party
+        self.transport = transport
+        self.clock: Clock = transport.clock
+        self.mailbox = Mailbox()
+        transport.listen(party, lambda data: self.mailbox.put(*decode(data)))
+
+    def here(self, group: Group) -> Sequence[int]:
+        return [i for i, party in enumerate(group.parties) if party == self.party]
+
+    @property
+    def now(self) -> float:
+        return seconds(self.clock.now)
+
+    async def agree(self, value: Tensor | Absent, src: Group) -> list[float]:
+        self.step += 1
+        links = self.links(src, self.everyone)
+        me = self.everyone.parties.index(self.party)
+        key = (self.program, self.round, self.step, src.name, 0, self.everyone.name, me)
+        if is_absent(value):
+            await self._until(lambda: key in self.mailbox.letters, None)
+            return cast(Tensor, self.mailbox.letters.pop(key)).tolist()
+        decision = value.reshape(-1).float()
+        for receiver, party in enumerate(self.everyone.parties):
+            if party != self.party:
+                header = self._header(links, 0, receiver, "decision")
+                self.transport.publish(party, encode(header, decision))
+        self.ledger.add(self.phase, "decision", links, None, decision.numel() * BYTES)
+        return decision.tolist()
+
+    async def concurrently(self, *programs: Callable[[Self], Coroutine[Any, Any, None]]) -> None:
+        tasks = []
+        for i, program in enumerate(programs):
+            name = f"{self.program}/{i}"
+            child = self._child(type(self)(self.world, self.party, self.transport, name))
+            child.mailbox = self.mailbox
+            tasks.append(self.clock.spawn(program(child), f"{self.party}: {name}"))
+        self.transport.listen(self.party, lambda data: self.mailbox.put(*decode(data)))
+        await self.clock.join(tasks)
+
+    async def _exchange(self, parcel: Parcel, passage: Passage) -> Inbox:
+        links = parcel.links
+        transfer = np.zeros(links.shape, dtype=np.int64)
+        computing = np.zeros(len(links.src), dtype=np.int64)
+        if self._delays is not None:
+            computing = self._delays.compute(links.src)
+            sizes = np.broadcast_to(np.asarray(parcel.bytes), links.shape)
+            transfer = self._delays.transfer(links, sizes)
+        if senders := self.here(links.src):
+            await self.clock.sleep_until(self.clock.now + max(int(computing[s]) for s in senders))
+            self._post(parcel, passage, transfer)
+        if parcel.wait is LATEST:
+            await self.clock.sleep_until(self.clock.now)  # let everybody post before anybody reads
+        if not self.here(links.dst):
+            return cast(Inbox, ABSENT)
+        return await self._collect(parcel, passage)
+
+    # -- sending ----------------------------------------------------------------------------------
+
+    def _post(self, parcel: Parcel, passage: Passage, transfer: np.ndarray) -> None:
+        links = parcel.links
+        members = list(self.here(links.src))
+        counted = np.zeros(links.shape, dtype=bool)
+        for r, j in zip(*np.nonzero(links.real & np.isin(links.senders, members)), strict=True):
+            sender, receiver, slot = int(links.senders[r, j]), int(r), int(links.outgoing[r, j])
+            if passage.sent is not None and not passage.sent[r, j]:
+                continue
+            value = _message(parcel, members.index(sender), sender, receiver, slot)
+            counted[r, j] = value is not None
+            lost = passage.arrived is not None and not passage.arrived[r, j]
+            if not lost:
+                self._deliver(parcel, sender, receiver, value, int(transfer[r, j]))
+        self.ledger.add(self.phase, parcel.kind, links, counted, parcel.bytes)
+
+    def _deliver(
+        self, parcel: Parcel, sender: int, receiver: int, value: Tensor | None, delay: int
+    ) -> None:
+        register = parcel.wait is LATEST
+        if register and value is None:
+            return
+        header = self._header(parcel.links, sender, receiver, parcel.kind, register, value is None)
+        party = parcel.links.dst.parties[receiver]
+        if party == self.party:
+            self.mailbox.put(header, value)
+        else:
+            self.transport.publish(party, encode(header, value), delay)
+
+    def _header(
+        self,
+        links: Links,
+        sender: int,
+        receiver: int,
+        kind: str,
+        register: bool = False,
+        nothing: bool = False,
+    ) -> Header:
+        src, dst = links.src.name, links.dst.name
+        place = (self.program, self.round, self.step)
+        return Header(*place, src, sender, dst, receiver, kind, register, nothing)
+
+    # -- receiving --------------------------------------------------------------------------------
+
+    async def _collect(self, parcel: Parcel, passage: Passage) -> Inbox:
+        links, members = parcel.links, list(self.here(parcel.links.dst))
+        expected = links.real if passage.arrived is None else links.real & passage.arrived
+        if parcel.wait is LATEST:
+            read = self._read_register
+        else:
+            await self._wait(parcel.wait, links, members, expected)
+            read = self._read_letter
+        value = torch.zeros(len(members), links.shape[1], *parcel.shape)
+        arrived = torch.zeros(len(members), links.shape[1], dtype=torch.bool)
+        for i, r in enumerate(members):
+            for j in np.nonzero(links.real[r])[0]:
+                letter = read(parcel, int(links.senders[r, j]), r)
+                if letter is not None:
+                    value[i, j, ..., : letter.shape[-1]] = letter
+                    arrived[i, j] = True
+        return Inbox(value, arrived, bool(arrived.all()), parcel.slot_widths)
+
+    async def _wait(
+        self, wait: Wait, links: Links, members: list[int], expected: np.ndarray
+    ) -> None:
+        keys = [
+            self._key(links, int(links.senders[r, j]), r)
+            for r in members
+            for j in np.nonzero(expected[r])[0]
+        ]
+        letters = self.mailbox.letters
+        if wait.kind == "deadline":
+            if int(links.real[members].sum()) > len(
+                keys
+            ):  # something will not come: we cannot know
+                await self.clock.sleep_until(self.clock.now + int(wait.seconds * SECOND))
+            else:
+                limit = self.clock.now + int(wait.seconds * SECOND)
+                await self._until(lambda: all(key in letters for key in keys), limit)
+        elif wait.kind == "first":
+            await self._until(lambda: _heard(letters, keys, wait.count), None)
+        else:
+            await self._until(lambda: all(key in letters for key in keys), None)
+
+    async def _until(self, ready: Callable[[], bool], limit: int | None) -> None:
+        while not ready():
+            if limit is not None and self.clock.now >= limit:
+                return
+            await self.clock.wait(self.mailbox.news, limit)
+
+    def _key(self, links: Links, sender: int, receiver: int) -> Key:
+        place = (self.program, self.round, self.step)
+        return (*place, links.src.name, sender, links.dst.name, receiver)
+
+    def _read_letter(self, parcel: Parcel, sender: int, receiver: int) -> Tensor | None:
+        return self.mailbox.letters.pop(self._key(parcel.links, sender, receiver), None)
+
+    def _read_register(self, parcel: Parcel, sender: int, receiver: int) -> Tensor | None:
+        src, dst = parcel.links.src.name, parcel.links.dst.name
+        box = (self.program, src, sender, dst, receiver, parcel.kind)
+        return self.mailbox.registers.pop(box, None)
+
+
+def _heard(letters: dict[Key, Tensor | None], keys: list[Key], count: int) -> bool:
+    there = [key for key in keys if key in letters]
+    return sum(letters[key] is not None for key in there) >= count or len(there) == len(keys)
+
+
+def _message(parcel: Parcel, member: int, sender: int, receiver: int, slot: int) -> Tensor | None:
+    """What this sender tells this receiver; None if it has nothing to say."""
+    value, where = cast(Tensor, parcel.value), cast("Tensor | None", parcel.where)
+    if where is not None and not (where[member, slot] if where.dim() == 2 else where[member]):
+        return None
+    part = value[member, slot] if parcel.addressed else value[member]
+    return part.detach()[..., : parcel.width(sender, receiver)]

@@ -1,0 +1,178 @@
+"""Who can talk to whom: groups of parties, the graph between devices, and edge lists.
+
+The graph connects the column holders (clients, devices). Everybody else (server, owner) is linked to everybody.
+A party is always linked to itself when it plays in both groups; such a message never leaves it, never fails
+and is never counted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+import torch
+
+from colonnade.errors import InputError
+
+
+@dataclass(frozen=True)
+class Group:
+    """Parties that do the same thing. `role` says which faults strike them: client, aggregator or owner."""
+
+    name: str
+    parties: tuple[str, ...]
+    role: Literal["client", "aggregator", "owner"] = "client"
+
+    def __len__(self) -> int:
+        return len(self.parties)
+
+
+@dataclass(frozen=True, eq=False)
+class Links:
+    """The links from one group to another, by receiver: slot j of receiver r is its j-th sender.
+
+    Sparse rows are padded; `real` is False there. The links of the opposite direction list the same neighbours in
+    the same order, so what receiver r computes per slot can be sent back with `addressed=True` as it stands.
+    """
+
+    src: Group
+    dst: Group
+    senders: np.ndarray  # [receivers, in-degree] index of the sender in src
+    outgoing: (
+        np.ndarray
+    )  # [receivers, in-degree] position of this link among the sender's own links
+    real: np.ndarray  # [receivers, in-degree] bool
+    own: np.ndarray  # [receivers, in-degree] bool: sender and receiver are the same party
+    out_degree: int
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.senders.shape[0], self.senders.shape[1]
+
+    @property
+    def edges(self) -> int:
+        return int(self.real.sum())
+
+    @cached_property
+    def complete(self) -> bool:
+        """Every receiver hears every sender, in order: then exchanging is a view, not a copy."""
+        return bool(self.real.all()) and self.shape[1] == len(self.src)
+
+    @cached_property
+    def all_arrived(self) -> torch.Tensor:
+        return torch.from_numpy(self.real.copy())
+
+    @cached_property
+    def everywhere(self) -> bool:
+        """No padding: with no faults, every slot arrives."""
+        return bool(self.real.all())
+
+    @cached_property
+    def gather(self) -> torch.Tensor:
+        return torch.from_numpy(self.senders.reshape(-1).copy())
+
+    @cached_property
+    def gather_addressed(self) -> torch.Tensor:
+        """Where slot (r, j) stands in a flattened [senders, out-degree] value."""
+        return torch.from_numpy((self.senders * self.out_degree + self.outgoing).reshape(-1))
+
+
+Kind = Literal["complete", "grid", "ring", "geometric"]
+
+
+@dataclass(frozen=True)
+class Topology:
+    """The graph between the column holders. `radius` (in patch units) belongs to `geometric`."""
+
+    kind: Kind = "complete"
+    radius: float | None = None
+
+    def neighbours(self, n: int) -> list[list[int]] | None:
+        """Per device its neighbours, itself included, ascending; None stands for everybody."""
+        if self.kind == "complete":
+            return None
+        edges = self._edges(n)
+        lists: list[list[int]] = [[i] for i in range(n)]
+        for a, b in edges:
+            lists[a].append(b)
+            lists[b].append(a)
+        return [sorted(neighbours) for neighbours in lists]
+
+    def _edges(self, n: int) -> list[tuple[int, int]]:
+        import networkx as nx  # 0.9 s to import: only for those who need a sparse graph
+
+        if self.kind == "ring":
+            graph = nx.cycle_graph(n) if n > 2 else nx.path_graph(n)
+            return [(int(a), int(b)) for a, b in graph.edges]
+        side = _side(n, self.kind)
+        if self.kind == "grid":
+            graph = nx.grid_2d_graph(side, side)
+        else:
+            if self.radius is None:
+                raise InputError("network.radius: the geometric topology needs a radius, e.g. 1.5")
+            places = {(i, j): (i, j) for i in range(side) for j in range(side)}
+            graph = nx.Graph()
+            graph.add_nodes_from((node, {"pos": place}) for node, place in places.items())
+            graph.add_edges_from(nx.geometric_edges(graph, radius=self.radius))
+        return [(a[0] * side + a[1], b[0] * side + b[1]) for a, b in graph.edges]
+
+
+def links_between(src: Group, dst: Group, nodes: tuple[str, ...], topology: Topology) -> Links:
+    """The edge list from src to dst, given the graph over `nodes` (the column holders)."""
+    neighbours = topology.neighbours(len(nodes))
+    if neighbours is None or not _both_on_graph(src, dst, nodes):
+        senders = np.tile(np.arange(len(src)), (len(dst), 1))
+        real = np.ones(senders.shape, dtype=bool)
+        outgoing = np.tile(np.arange(len(dst))[:, None], (1, len(src)))
+        out_degree = len(dst)
+    else:
+        senders, real = _table(dst, src, nodes, neighbours)
+        receivers, out_real = _table(src, dst, nodes, neighbours)
+        position = {
+            (int(s), int(r)): j
+            for s, row in enumerate(receivers)
+            for j, r in enumerate(row)
+            if out_real[s, j]
+        }
+        outgoing = np.zeros_like(senders)
+        for r, j in zip(*np.nonzero(real), strict=True):
+            outgoing[r, j] = position[int(senders[r, j]), int(r)]
+        out_degree = receivers.shape[1]
+    same = {party: i for i, party in enumerate(src.parties)}
+    own_sender = np.array([same.get(party, -1) for party in dst.parties])[:, None]
+    return Links(src, dst, senders, outgoing, real, real & (senders == own_sender), out_degree)
+
+
+def _both_on_graph(src: Group, dst: Group, nodes: tuple[str, ...]) -> bool:
+    return set(src.parties) <= set(nodes) and set(dst.parties) <= set(nodes)
+
+
+def _table(
+    of: Group, to: Group, nodes: tuple[str, ...], neighbours: list[list[int]]
+) -> tuple[np.ndarray, np.ndarray]:
+    """For every member of `of`, its neighbours in `to`, padded to the largest degree."""
+    place = {party: i for i, party in enumerate(nodes)}
+    member = {party: i for i, party in enumerate(to.parties)}
+    rows = [
+        [member[nodes[k]] for k in neighbours[place[party]] if nodes[k] in member]
+        for party in of.parties
+    ]
+    degree = max((len(row) for row in rows), default=0)
+    table = np.zeros((len(rows), degree), dtype=np.int64)
+    real = np.zeros((len(rows), degree), dtype=bool)
+    for i, row in enumerate(rows):
+        table[i, : len(row)] = row
+        real[i, : len(row)] = True
+    return table, real
+
+
+def _side(n: int, kind: str) -> int:
+    side = round(n**0.5)
+    if side * side != n:
+        raise InputError(
+            f"network.topology: {kind} lays the devices on a square, so data.parties must be a square "
+            f"number (4, 9, 16, …), not {n}"
+        )
+    return side

@@ -1,0 +1,197 @@
+"""Own files, good and bad. Complaints name file, column and row."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from colonnade.data import DataSpec, load
+from colonnade.errors import InputError
+
+GOOD = "age,sugar,city,outcome\n" + "".join(
+    f"{20 + n},{n / 7},town{n % 3},{'ill' if n % 2 else 'well'}\n" for n in range(20)
+)
+HOLDERS = {"clinic": ["age"], "lab": ["sugar"]}
+
+
+def complaint(**keys: object) -> str:
+    with pytest.raises(InputError) as error:
+        load(DataSpec(**keys), 0)  # pyright: ignore[reportArgumentType]
+    return str(error.value)
+
+
+def parquet(path: Path, columns: dict[str, object]) -> str:
+    polars = pytest.importorskip("polars")
+    polars.DataFrame(columns).write_parquet(path)
+    return str(path)
+
+
+def test_a_csv_file_with_text_labels_and_named_holders_is_loaded(csv) -> None:
+    data = load(DataSpec(path=csv(GOOD), label="outcome", columns=HOLDERS), 0)
+    assert (data.clients, data.classes, data.name) == (("clinic", "lab"), 2, "table")
+    assert "classes in order: ill, well" in data.notes
+    assert any("city" in note for note in data.notes)  # text that nobody holds does no harm
+    ages = data.scalers[0].spread * data.train.x[0].numpy()[:, 0] + data.scalers[0].centre
+    assert np.array_equal(ages.round().astype(int) % 2 == 0, data.train.y.numpy() == 1)
+
+
+def test_whole_number_labels_are_sorted_by_value_and_not_by_letter(csv) -> None:
+    rows = "".join(f"{label}.5,{label}\n" for label in (10, 9, 100) for _ in range(5))
+    data = load(DataSpec(path=csv("x,y\n" + rows), label="y", parties=1, test=0.0), 0)
+    x = data.train.x[0][:, 0]
+    assert data.classes == 3
+    assert x[data.train.y == 0].max() < x[data.train.y == 1].min()
+    assert x[data.train.y == 1].max() < x[data.train.y == 2].min()
+
+
+def test_csv_and_parquet_give_the_same_data(csv, tmp_path: Path) -> None:
+    columns = {
+        "age": [20 + n for n in range(20)],
+        "sugar": [n / 7 for n in range(20)],
+        "outcome": ["ill" if n % 2 else "well" for n in range(20)],
+    }
+    path = parquet(tmp_path / "table.parquet", columns)
+    one = load(DataSpec(path=path, label="outcome", columns=HOLDERS), 0)
+    two = load(DataSpec(path=csv(GOOD), label="outcome", columns=HOLDERS), 0)
+    assert [x.tolist() for x in one.train.x] == [x.tolist() for x in two.train.x]
+    assert one.train.y.tolist() == two.train.y.tolist()
+
+
+def test_a_file_that_changed_is_read_again(npz) -> None:
+    x, y = np.arange(20.0).reshape(10, 2), np.arange(10) % 2
+    load(DataSpec(path=npz(x=x, y=y)), 0)
+    path = npz(x=x, y=np.arange(10) % 5)
+    os.utime(path, ns=(1, 1))
+    assert load(DataSpec(path=path), 0).classes == 5
+
+
+@pytest.mark.parametrize(
+    ("text", "columns", "words"),
+    [
+        ("a,b,y\n1,,0\n2,3,1\n", None, ["column 'b'", "data row 1 is empty"]),
+        ("a,b,y\n1,2,0\n2,nan,1\n", None, ["column 'b'", "data row 2", "NaN"]),
+        ("a,b,y\n1,2,0\n2,red,1\n3,nan,1\n", None, ["column 'b'", "data row 2 is text ('red')"]),
+        ("a,b,y\n1,nan,0\n2,red,1\n", None, ["column 'b'", "data row 1"]),
+        ("a,b,y\n1,2,0\n-inf,3,1\n", None, ["column 'a'", "data row 2 is infinite"]),
+        ("a,b,y\n1,2,0\n2,3\n", None, ["data row 2 has 2 values", "3 columns"]),
+        ("a,b,y\n1,2,0\n2,3,\n", None, ["label column 'y'", "data row 2 has no label"]),
+        ("a,b,y\n1,2,0\n2,3,0.5\n", None, ["label column 'y'", "data row 2", "fraction"]),
+        ("a,b,y\n1,2,0\n2,3,0\n", None, ["label column 'y'", "one class only"]),
+        ("a,b,z\n1,2,0\n2,3,1\n", None, ["no column 'y'", "data.label", "nearest"]),
+        ("y\n0\n1\n", None, ["no column beside the label"]),
+        ("1,2,0\n2,3,1\n", None, ["the first line holds numbers"]),
+        ("a,a,y\n1,2,0\n", None, ["column 'a' twice"]),
+        ("", None, ["is empty"]),
+        ("a,b,y\n", None, ["is empty"]),
+        ("a,b,y\n1,2,0\n", {"p": ["a", "bb"]}, ["no column 'bb'", "'p'", "nearest is 'b'"]),
+        ("a,b,y\n1,2,0\n", {"p": ["a"], "q": ["a"]}, ["'a'", "two parties, 'p' and 'q'"]),
+        ("a,b,y\n1,2,0\n", {"p": ["a", "a"]}, ["'a'", "party 'p' twice"]),
+        ("a,b,y\n1,2,0\n", {"p": ["y"]}, ["'y' is the label", "party 'p'", "feature"]),
+        ("a,b,y\n1,2,0\n", {"p": []}, ["data.columns.p", "no columns"]),
+        ("a,b,y\n1,2,0\n", {"../p": ["a"]}, ["'../p' cannot name a party"]),
+    ],
+)
+def test_a_bad_table_is_refused_in_one_sentence(csv: Callable, text, columns, words) -> None:
+    message = complaint(path=csv(text), label="y", columns=columns)
+    for word in words:
+        assert word in message
+    assert "\n" not in message
+    assert "table.csv" in message or "data.columns" in message
+    assert not re.search(r"data row \d", message) or "data rows count from 1" in message
+
+
+def test_a_table_without_a_label_key_says_so(csv) -> None:
+    assert "data.label" in complaint(path=csv(GOOD))
+
+
+def test_a_file_that_is_not_there_or_of_another_kind_is_named(tmp_path: Path) -> None:
+    assert "gone.csv: cannot be read (No such file" in complaint(
+        path=str(tmp_path / "gone.csv"), label="y"
+    )
+    folder = tmp_path / "folder.npz"
+    folder.mkdir()
+    assert "folder.npz: cannot be read" in complaint(path=str(folder))
+    assert "'.xlsx'; data.path takes .npz, .csv, .parquet" in complaint(path="book.xlsx")
+
+
+@pytest.mark.parametrize("name", ["bad.npz", "bad.csv", "bad.parquet"])
+@pytest.mark.parametrize(
+    "content", [b"\xff\xfe\x00garbage", b"PK\x03\x04 cut off", b"PAR1xxxxPAR1"]
+)
+def test_a_damaged_file_is_refused_by_name(tmp_path: Path, name: str, content: bytes) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    message = complaint(path=str(path), **({} if name == "bad.npz" else {"label": "y"}))
+    assert name in message
+    assert "\n" not in message
+
+
+def test_pickled_objects_are_never_loaded_nor_advised(tmp_path: Path) -> None:
+    path = tmp_path / "trap.npz"
+    np.savez(path, x=np.array([{"a": 1}, None], dtype=object), y=np.array([0, 1]))
+    message = complaint(path=str(path))
+    assert "trap.npz" in message
+    assert "never loaded" in message
+    assert "allow_pickle" not in message
+
+
+X, Y = np.ones((4, 2)), np.array([0, 1, 0, 1])
+HOLE = np.array([[1.0, 2.0], [3.0, np.nan], [np.inf, 4.0], [5.0, 6.0]])
+
+
+@pytest.mark.parametrize(
+    ("arrays", "words"),
+    [
+        ({"x": HOLE, "y": Y}, ["'x'", "column 2", "data row 2 is nan"]),
+        ({"x": HOLE, "y": Y, "feature_names": np.array(["a", "b"])}, ["column 'b'", "data row 2"]),
+        ({"x_train": X, "y_train": Y, "x_test": HOLE, "y_test": Y}, ["'x_test'", "data row 2"]),
+        ({"x": X.astype(str), "y": Y}, ["'x'", "not numbers"]),
+        ({"x": X}, ["'y' is missing"]),
+        ({"x_train": X, "y_train": Y}, ["'x_test' is missing"]),
+        ({"x_train": X, "y_train": Y, "x_test": X[:, :1], "y_test": Y}, ["x_test", "equal"]),
+        ({"x_train": X, "y_train": Y[:3], "x_test": X, "y_test": Y}, ["4 rows", "y_train 3"]),
+        ({"view0": X, "view2": X, "y": Y}, ["'view1' is missing"]),
+        ({"view0": X, "view1": X[:3], "y": Y}, ["different numbers of rows", "3, 4"]),
+        ({"features": X, "y": Y}, ["needs the arrays", "features"]),
+        ({"x": X, "y": Y[:3]}, ["different numbers of rows"]),
+        ({"x": X[:0], "y": Y[:0]}, ["'x' is empty"]),
+        ({"x": X[:, 0], "y": Y}, ["'x' has shape (4,)"]),
+        ({"x": X, "y": np.zeros(4)}, ["one class only"]),
+        ({"x": X, "y": np.array([0, 1, np.nan, 0])}, ["'y'", "data row 3 has no label"]),
+        ({"x": X, "y": Y, "feature_names": np.array(["a"])}, ["feature_names", "2 different"]),
+    ],
+)
+def test_bad_arrays_are_refused_by_name(npz: Callable, arrays, words) -> None:
+    message = complaint(path=npz(**arrays))
+    for word in ["mine.npz", *words]:
+        assert word in message
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ({"a": [1.0, None, 2.0], "y": [0, 1, 0]}, ["column 'a'", "data row 2", "empty"]),
+        ({"a": ["1", "x", "2"], "y": [0, 1, 0]}, ["column 'a'", "data row 2 is text ('x')"]),
+        ({"a": [1.0, 2.0, 3.0], "y": [0, 1, None]}, ["label column 'y'", "data row 3"]),
+        ({"a": [1.0, 2.0], "y": ["u", None]}, ["label column 'y'", "data row 2 has no label"]),
+        ({"a": [], "y": []}, ["is empty"]),
+    ],
+)
+def test_a_bad_parquet_file_is_refused_with_column_and_row(tmp_path: Path, columns, words) -> None:
+    message = complaint(path=parquet(tmp_path / "table.parquet", columns), label="y")
+    for word in ["table.parquet", *words]:
+        assert word in message
+
+
+def test_parquet_without_polars_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = parquet(tmp_path / "table.parquet", {"a": [1.0, 2.0], "y": [0, 1]})
+    monkeypatch.setitem(sys.modules, "polars", None)
+    assert "pip install colonnade[data]" in complaint(path=path, label="y")
