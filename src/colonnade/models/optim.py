@@ -49,6 +49,8 @@ class StackedOptimizer:
     @torch.no_grad()
     def step(self, gradients: tuple[Tensor, ...], where: Tensor | None = None) -> None:
         """One step for the members where `where` is True ([members] bool; None: all)."""
+        # The fused kernels walk through memory and take for granted that all tensors are laid out alike.
+        gradients = tuple(g.contiguous() for g in gradients)
         if where is None or bool(where.all()):
             self.steps += 1
             if self._together or self.rule.kind == "sgd":
@@ -104,7 +106,7 @@ class StackedOptimizer:
     ) -> None:
         rule = self.rule
         if rule.kind == "adam":
-            torch._fused_adam_(
+            torch._fused_adam_(  # pyright: ignore[reportPrivateImportUsage]
                 parameters,
                 list(gradients),
                 first,
@@ -121,7 +123,7 @@ class StackedOptimizer:
             )
         else:
             # A buffer of zeros makes the first step like every other: m·0 + g = g.
-            torch._fused_sgd_(
+            torch._fused_sgd_(  # pyright: ignore[reportPrivateImportUsage]
                 parameters,
                 list(gradients),
                 first if rule.momentum else [],

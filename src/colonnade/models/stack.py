@@ -134,7 +134,7 @@ class Stack:
         the 40 µs that torch would spend on guards at each call are saved."""
         key = (function.__name__, fixed, x.shape, x.stride(), other.shape, other.stride(), other.dtype)
         if key not in self._compiled:
-            options = {"guard_filter_fn": torch.compiler.skip_all_guards_unsafe}
+            options: dict[str, Any] = {"guard_filter_fn": torch.compiler.skip_all_guards_unsafe}
             whole = torch.compile(_of_its_own(function, *fixed), dynamic=False, options=options)
             self._compiled[key] = torch.no_grad()(whole)
         moments = []
@@ -159,7 +159,7 @@ class Stack:
     def _backward_step(
         self, parameters: State, moments: list[Any], x: Tensor, gradient: Tensor
     ) -> None:
-        _, pull = vjp(lambda p: self._forward(p, x), parameters)
+        pull = vjp(lambda p: self._forward(p, x), parameters)[1]
         (gradients,) = pull(gradient)
         self._update(parameters, gradients, moments)
 
@@ -223,6 +223,12 @@ class Cohort:
         self.template = copy.deepcopy(modules[0])
         self.streams = [torch.Generator().manual_seed(seed) for seed in seeds]
         self.plan = _plan(self.template)
+        # Weights of batched products are kept as [members, inputs, outputs]: so their gradients come out
+        # contiguous, as the fused optimisers need them.
+        self.turned = {f"{step[0]}weight" for step in self.plan or [] if isinstance(step, tuple)}
+        for name in self.turned:
+            weight = self.parameters[name].detach().transpose(1, 2).contiguous()
+            self.parameters[name] = weight.requires_grad_()
         self.how = "baddbmm" if self.plan is not None else self._try_vmap(modules[0])
 
     def forward(self, parameters: dict[str, Tensor], x: Tensor, training: bool) -> Tensor:
@@ -243,8 +249,8 @@ class Cohort:
         for i, stream in enumerate(self.streams):
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(int(torch.randint(2**62, (), generator=stream)))
-                mine = ({k: v[i] for k, v in d.items()} for d in (parameters, self.buffers))
-                outputs.append(self._call(*mine, x[i]))
+                mine = [{k: v[i] for k, v in d.items()} for d in (parameters, self.buffers)]
+                outputs.append(self._call(mine[0], mine[1], x[i]))
         return torch.stack(outputs)
 
     def _try_vmap(self, module: nn.Module) -> str:
@@ -253,7 +259,7 @@ class Cohort:
             state = [{k: v[:1].clone() for k, v in d.items()} for d in (self.parameters, self.buffers)]
             width = self.width if self.width is not None else _input_width(module)
             with torch.no_grad():
-                vmap(self._call)(*state, torch.zeros(1, 2, width))
+                vmap(self._call)(state[0], state[1], torch.zeros(1, 2, width))
         except Exception as error:
             reason = str(error).split("\n")[0]
             log.info("%s: members computed one by one, vmap refuses: %s", type(module).__name__, reason)
@@ -261,7 +267,8 @@ class Cohort:
         return "vmap"
 
     def member_state(self, i: int) -> dict[str, Tensor]:
-        return {k: v.detach()[i] for d in (self.parameters, self.buffers) for k, v in d.items()}
+        state = {k: v.detach()[i] for d in (self.parameters, self.buffers) for k, v in d.items()}
+        return {k: v.t() if k in self.turned else v for k, v in state.items()}
 
 
 Plan = list[tuple[str, bool] | nn.Module]  # a Linear's name and whether it has a bias, or an activation
@@ -290,7 +297,7 @@ def _batched_products(plan: Plan, parameters: dict[str, Tensor], x: Tensor) -> T
             x = step(x)
             continue
         name, bias = step
-        weight = parameters[f"{name}weight"].transpose(1, 2)  # [members, inputs, outputs]
+        weight = parameters[f"{name}weight"]  # [members, inputs, outputs]
         if bias:
             x = torch.baddbmm(parameters[f"{name}bias"].unsqueeze(1), x, weight)
         else:

@@ -1,6 +1,6 @@
 """Choreographies over a lossy network: groups, exchanges, engines, faults, delays and the ledger."""
 
-from colonnade.network.absent import ABSENT, Absent, is_absent
+from colonnade.network.absent import ABSENT, Absent, is_absent, locally
 from colonnade.network.delays import Delays
 from colonnade.network.faults import Fault
 from colonnade.network.inbox import Inbox, Register
@@ -40,4 +40,5 @@ __all__ = [
     "deadline",
     "first",
     "is_absent",
+    "locally",
 ]

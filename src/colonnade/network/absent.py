@@ -8,7 +8,8 @@ choreographies: control flow depends only on what every party knows.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 from typing_extensions import TypeIs
 
@@ -39,6 +40,9 @@ class Absent:
             "decide at one party and share it with net.agree(...)"
         )
 
+    def __iter__(self) -> NoReturn:
+        raise TypeError("an absent value cannot be unpacked; keep it whole or use locally(...)")
+
     def _absorb(self, *_: Any) -> Absent:
         return self
 
@@ -53,3 +57,8 @@ ABSENT = Absent()
 
 def is_absent(value: object) -> TypeIs[Absent]:
     return value is ABSENT
+
+
+def locally(function: Callable[..., Any], *values: Any) -> Any:
+    """The function's result where all values are here, absent elsewhere: a party's own computation."""
+    return ABSENT if any(value is ABSENT for value in values) else function(*values)

@@ -63,6 +63,9 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     def sampler(self, seed: int, groups: Sequence[Group]) -> Sampler:
         return Calm()
 
+    def stream(self, seed: int) -> np.random.Generator:
+        return numpy_stream(seed, type(self).__name__)
+
     def strikes(self, phase: Phase) -> bool:
         """Validation is the method looking at itself: it is never disturbed."""
         return phase != "validation" and self.when in (phase, "always")
@@ -81,7 +84,7 @@ class Connection(Fault, frozen=True, kw_only=True, forbid_unknown_fields=True):
     up: float = 1.0
 
     def sampler(self, seed: int, groups: Sequence[Group]) -> Sampler:
-        return LinkFaults(_Chain(self.down, self.up, 1.0, seed), directed=False, every_round=False)
+        return LinkFaults(_Chain(self.down, self.up, 1.0, self.stream(seed)), directed=False, every_round=False)
 
 
 class Client(Fault, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -92,7 +95,7 @@ class Client(Fault, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def sampler(self, seed: int, groups: Sequence[Group]) -> Sampler:
         struck = _playing("client", groups)
-        return PartyFaults(_Chain(self.down, self.up, 1.0, seed), struck, every_round=False)
+        return PartyFaults(_Chain(self.down, self.up, 1.0, self.stream(seed)), struck, every_round=False)
 
 
 class Aggregator(Fault, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -103,7 +106,7 @@ class Aggregator(Fault, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def sampler(self, seed: int, groups: Sequence[Group]) -> Sampler:
         struck = _playing("aggregator", groups)
-        return PartyFaults(_Chain(self.down, self.up, 1.0, seed), struck, every_round=True)
+        return PartyFaults(_Chain(self.down, self.up, 1.0, self.stream(seed)), struck, every_round=True)
 
 
 class Device(Fault, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -113,7 +116,7 @@ class Device(Fault, frozen=True, kw_only=True, forbid_unknown_fields=True):
     stay: float | None = None
 
     def sampler(self, seed: int, groups: Sequence[Group]) -> Sampler:
-        chain = _stationary(self.rate, self.stay, seed)
+        chain = _stationary(self.rate, self.stay, self.stream(seed))
         return PartyFaults(chain, _playing("client", groups), every_round=self.stay is None)
 
 
@@ -124,7 +127,7 @@ class Communication(Fault, frozen=True, kw_only=True, forbid_unknown_fields=True
     stay: float | None = None
 
     def sampler(self, seed: int, groups: Sequence[Group]) -> Sampler:
-        chain = _stationary(self.rate, self.stay, seed)
+        chain = _stationary(self.rate, self.stay, self.stream(seed))
         return LinkFaults(chain, directed=True, every_round=self.stay is None)
 
 
@@ -143,7 +146,7 @@ class Catastrophe(Fault, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def sampler(self, seed: int, groups: Sequence[Group]) -> Sampler:
         struck = _playing("client", groups)
-        stream = numpy_stream(seed, "faults", "catastrophe")
+        stream = self.stream(seed)
         lost = stream.random(len(struck)) < self.rate
         order = stream.permutation(len(struck)) + 1
         returns = self.at + np.ceil(order * self.recovery / max(len(struck), 1))
@@ -182,21 +185,20 @@ def _playing(role: str, groups: Sequence[Group]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(parties))
 
 
-def _stationary(rate: float, stay: float | None, seed: int) -> _Chain:
+def _stationary(rate: float, stay: float | None, stream: np.random.Generator) -> _Chain:
     """A chain whose share of absence is `rate` at every time; `stay` = probability that up stays up."""
     if stay is None:
-        return _Chain(rate, 1 - rate, 1 - rate, seed)
+        return _Chain(rate, 1 - rate, 1 - rate, stream)
     down = 1 - stay if rate > 0 else 0.0
     up = min(1.0, (1 - stay) * (1 - rate) / rate) if rate > 0 else 1.0
-    return _Chain(down, up, 1 - rate, seed)
+    return _Chain(down, up, 1 - rate, stream)
 
 
 class _Chain:
     """Two-state Markov chains, one per name, moved for chosen names at a time."""
 
-    def __init__(self, down: float, up: float, start: float, seed: int) -> None:
-        self.down, self.up, self.start = down, up, start
-        self.stream = numpy_stream(seed, "faults")
+    def __init__(self, down: float, up: float, start: float, stream: np.random.Generator) -> None:
+        self.down, self.up, self.start, self.stream = down, up, start, stream
         self.index: dict[object, int] = {}
         self.state = np.zeros(0, dtype=bool)
 

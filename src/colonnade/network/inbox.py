@@ -102,15 +102,16 @@ class Register:
         return self._newest_of_rows(inbox, rows)
 
     def _newest(self, inbox: Inbox) -> Inbox:
-        if self.value is None or self.known is None or self.value.shape != inbox.value.shape:
-            # the last batch of an epoch may be smaller: an older, longer message cannot stand in for it
+        shape = inbox.raw.shape
+        if self.value is None or self.known is None or self.value.shape[2] < shape[2]:
             self.value, self.known = inbox.value.clone(), inbox.arrived.clone()
             return inbox
-        self.value = torch.where(_over(inbox.arrived, inbox.value), inbox.value, self.value)
-        self.known = self.known | inbox.arrived
-        return replace(
-            inbox, value=self.value, arrived=self.known, everything=bool(self.known.all())
-        )
+        stored = self.value if self.value.shape == shape else self.value[:, :, : shape[2]]
+        newest = torch.where(_over(inbox.arrived, stored), inbox.value, stored)
+        known = self.known | inbox.arrived
+        if stored is self.value:  # a short last batch could not stand in for a whole one later
+            self.value, self.known = newest, known
+        return replace(inbox, raw=newest, arrived=known, everything=bool(known.all()))
 
     def _newest_of_rows(self, inbox: Inbox, rows: Tensor) -> Inbox:
         if self.value is None or self.known is None:

@@ -16,9 +16,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, Protocol, Self, TypeVar, cast
 
 import numpy as np
@@ -29,7 +28,7 @@ from colonnade.errors import PartyLost
 from colonnade.network.absent import Absent
 from colonnade.network.clock import SECOND
 from colonnade.network.delays import Delays, DelaySampler
-from colonnade.network.faults import Calm, Fault, Passage, Phase, Sampler
+from colonnade.network.faults import CLEAR, Calm, Fault, Passage, Phase, Sampler
 from colonnade.network.inbox import Inbox
 from colonnade.network.ledger import Ledger
 from colonnade.network.topology import Group, Links, Topology, links_between
@@ -82,9 +81,9 @@ class World:
     groups: tuple[Group, ...]
     columns: Group  # the column holders; the graph is over them
     seed: int = 0
-    topology: Topology = Topology()
-    fault: Fault = Fault(name="none")
-    delays: Delays = Delays()
+    topology: Topology = field(default_factory=Topology)
+    fault: Fault = field(default_factory=lambda: Fault(name="none"))
+    delays: Delays = field(default_factory=Delays)
 
     @property
     def parties(self) -> tuple[str, ...]:
@@ -171,14 +170,10 @@ class Network(ABC):
         fault = self.world.fault
         return type(fault) is not Fault and fault.strikes(self.phase)
 
-    @contextmanager
-    def during(self, phase: Phase) -> Iterator[None]:
-        """Faults and ledger tell phases apart: training, validation, inference."""
-        before, self.phase = self.phase, phase
-        try:
-            yield
-        finally:
-            self.phase = before
+    @abstractmethod
+    def within(self, phase: Phase) -> Self:
+        """The same parties for something that happens inside this round, with rounds of its own: faults
+        and ledger tell training, validation and inference apart."""
 
     def links(self, src: Group, dst: Group) -> Links:
         if (src, dst) not in self._links:
@@ -205,12 +200,13 @@ class Network(ABC):
         if wait.kind != "everyone" or passage.arrived is None:
             return passage
         arrived = passage.arrived.copy()
-        for _ in range(ATTEMPTS):
-            missing = links.real & ~arrived
-            if not missing.any():
-                return Passage(None, None)
+        attempts = 1
+        while (missing := links.real & ~arrived).any() and attempts < ATTEMPTS:
             again = self._sampler.exchange(links, self.round).arrived
             arrived |= True if again is None else again
+            attempts += 1
+        if not missing.any():
+            return CLEAR
         r, j = (int(index[0]) for index in np.nonzero(missing))
         sender = links.src.parties[links.senders[r, j]]
         raise PartyLost(

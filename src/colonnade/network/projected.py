@@ -16,7 +16,7 @@ from torch import Tensor
 
 from colonnade.network.absent import ABSENT, Absent, is_absent
 from colonnade.network.clock import SECOND, Clock, Signal
-from colonnade.network.faults import Passage
+from colonnade.network.faults import Passage, Phase
 from colonnade.network.inbox import Inbox
 from colonnade.network.network import BYTES, LATEST, Network, Parcel, Wait, World, seconds
 from colonnade.network.topology import Group, Links
@@ -49,13 +49,18 @@ class Mailbox:
 
 class ProjectedNetwork(Network):
     def __init__(
-        self, world: World, party: str, transport: MemoryTransport, program: str = "main"
+        self,
+        world: World,
+        party: str,
+        transport: MemoryTransport,
+        program: str = "main",
+        mailbox: Mailbox | None = None,
     ) -> None:
         super().__init__(world, program)
         self.party = party
         self.transport = transport
         self.clock: Clock = transport.clock
-        self.mailbox = Mailbox()
+        self.mailbox = mailbox or Mailbox()
         transport.listen(party, lambda data: self.mailbox.put(*decode(data)))
 
     def here(self, group: Group) -> Sequence[int]:
@@ -64,6 +69,11 @@ class ProjectedNetwork(Network):
     @property
     def now(self) -> float:
         return seconds(self.clock.now)
+
+    def within(self, phase: Phase) -> Self:
+        child = self._of_party(f"{self.program}.{self.round}.{phase}")
+        child.phase = phase
+        return child
 
     async def agree(self, value: Tensor | Absent, src: Group) -> list[float]:
         self.step += 1
@@ -84,12 +94,12 @@ class ProjectedNetwork(Network):
     async def concurrently(self, *programs: Callable[[Self], Coroutine[Any, Any, None]]) -> None:
         tasks = []
         for i, program in enumerate(programs):
-            name = f"{self.program}/{i}"
-            child = self._child(type(self)(self.world, self.party, self.transport, name))
-            child.mailbox = self.mailbox
-            tasks.append(self.clock.spawn(program(child), f"{self.party}: {name}"))
-        self.transport.listen(self.party, lambda data: self.mailbox.put(*decode(data)))
+            child = self._of_party(f"{self.program}/{i}")
+            tasks.append(self.clock.spawn(program(child), f"{self.party}: {child.program}"))
         await self.clock.join(tasks)
+
+    def _of_party(self, program: str) -> Self:
+        return self._child(type(self)(self.world, self.party, self.transport, program, self.mailbox))
 
     async def _exchange(self, parcel: Parcel, passage: Passage) -> Inbox:
         links = parcel.links

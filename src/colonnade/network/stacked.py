@@ -16,7 +16,7 @@ from torch import Tensor
 
 from colonnade.network.absent import Absent
 from colonnade.network.clock import SECOND, Clock
-from colonnade.network.faults import Passage
+from colonnade.network.faults import Passage, Phase
 from colonnade.network.inbox import Inbox
 from colonnade.network.network import BYTES, Network, Parcel, Wait, World, seconds
 from colonnade.network.topology import Group, Links
@@ -47,6 +47,12 @@ class StackedNetwork(Network):
     @property
     def now(self) -> float:
         return seconds(int(self._time.max()))
+
+    def within(self, phase: Phase) -> Self:
+        program = f"{self.program}.{self.round}.{phase}"
+        child = self._child(type(self)(self.world, program, self.clock))
+        child.phase, child._time = phase, self._time
+        return child
 
     async def agree(self, value: Tensor | Absent, src: Group) -> list[float]:
         decision = cast(Tensor, value).reshape(-1).tolist()

@@ -1,0 +1,271 @@
+"""What every algorithm is: settings, declared exchanges, and two choreographies, `train` and `predict`.
+
+To add one, put a file into this folder with a `Settings` struct and an `Algorithm` subclass; nothing
+else changes. The experiment file, the command line, the documentation of what leaves a party and the
+algorithm test kit find it there.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import msgspec
+import safetensors.torch
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from colonnade.algorithms.task import Batch, Batches, Holding, Part, Task
+from colonnade.data.partition import VerticalData
+from colonnade.errors import InputError
+from colonnade.models.optim import Optimizer
+from colonnade.models.stack import Stack
+from colonnade.network import Group, Network, is_absent, locally
+from colonnade.network.network import World
+from colonnade.seeds import seed_of
+
+EPOCHS = 60
+ROUNDS = 3000
+PREDICT_ROWS = 4096  # rows per exchange when nothing can fail
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The keys that every `[[methods]]` table takes."""
+
+    name: str
+    algorithm: str
+    epochs: int | None = None  # 60, or as many as it takes to make 3,000 rounds of a small data set
+    batch: int = 64
+    lr: float | dict[str, float] = 1e-3  # or by group, e.g. { clients = 0.01, server = 0.08 }
+    optimizer: Literal["sgd", "adam"] = "adam"
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    patience: int | None = None  # epochs without better validation before stopping; default: a sixth of them
+    encoder: list[int] | Literal["cnn"] | None = None
+    head: list[int] | None = None
+    compile: bool = False
+
+    def check(self, task: Task) -> None:
+        """Raises InputError (naming the key) for values that cannot work."""
+        for key in ("epochs", "batch"):
+            value = getattr(self, key)
+            if value is not None and value < 1:
+                raise InputError(f"{key} = {value}: expected 1 or more")
+        rates = self.lr.values() if isinstance(self.lr, dict) else [self.lr]
+        if any(rate <= 0 for rate in rates):
+            raise InputError(f"lr = {self.lr}: expected a rate above 0")
+        if self.patience is not None and self.patience < 1:
+            raise InputError(f"patience = {self.patience}: expected 1 or more epochs")
+        if self.encoder == "cnn" and any(len(shape) != 3 for shape in task.shapes):
+            raise InputError('encoder = "cnn": needs images split by bands or patches')
+        for key in ("encoder", "head"):
+            widths = getattr(self, key)
+            if isinstance(widths, list) and (any(w < 1 for w in widths) or (key == "encoder" and not widths)):
+                raise InputError(f"{key} = {widths}: expected widths of 1 or more")
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """A kind of content that goes from one group to another, and what it tells its receiver."""
+
+    kind: str
+    src: str
+    dst: str
+    what: str
+
+
+DECISION = "whether to go on and whether this was the best epoch so far; two numbers per epoch"
+
+
+@dataclass
+class Point:
+    """One point of a training curve, told where the labels are."""
+
+    round: int
+    epoch: int
+    metrics: dict[str, float]
+
+
+class Algorithm(ABC):
+    """One global program over groups of parties. Subclasses name their groups in `__init__`."""
+
+    name: ClassVar[str]
+    summary: ClassVar[str]  # one line for lists
+    settings: ClassVar[type[Settings]] = Settings
+    exchanges: ClassVar[tuple[Exchange, ...]]
+    pooled: ClassVar[bool] = False  # one party holds all columns
+
+    groups: tuple[Group, ...]
+    columns: Group  # who holds columns
+    labels: Group  # the one party that holds the labels
+
+    def __init__(self, settings: Any, task: Task) -> None:
+        self.set = settings
+        self.task = task
+        self.watch: Callable[[Point], None] = lambda point: None
+        self.stacks: dict[str, tuple[Group, Stack]] = {}
+        self._best = (-1.0, -math.inf)  # accuracy, then minus the loss
+        self._lowest = math.inf
+        self._waited = 0
+        self._snapshot: dict[str, Any] = {}
+        settings.check(task)
+
+    # -- what a subclass writes -------------------------------------------------------------------
+
+    @abstractmethod
+    def build(self, net: Network) -> None:
+        """Make the models of the members here, with `self.stack`."""
+
+    @abstractmethod
+    async def train(self, net: Network) -> None:
+        """The choreography of training, over `self.data.train`."""
+
+    @abstractmethod
+    async def predict(self, net: Network, part: Part) -> Tensor:
+        """The choreography of prediction: logits at the label holder. [rows, classes]"""
+
+    # -- what it can use --------------------------------------------------------------------------
+
+    def world(self, **facts: Any) -> World:
+        """The federation of this algorithm; `facts`: topology, fault, delays."""
+        return World(self.groups, self.columns, seed=self.task.seed, **facts)
+
+    def join(self, net: Network, data: VerticalData) -> None:
+        """Take the data of the members here and build their models."""
+        self.data = Holding.at(net, data, self.columns, self.labels, pooled=self.pooled)
+        self.build(net)
+
+    def stack(
+        self,
+        net: Network,
+        name: str,
+        group: Group,
+        factory: Callable[[int], nn.Module],
+        *,
+        input_widths: Sequence[int] | None = None,
+        **overrides: Any,
+    ) -> Stack:
+        """The models of a group: `factory(i)` makes member i's, from its own stream of randomness."""
+        here = net.here(group)
+        modules = [seeded(self._seed(group, i, name), factory, i) for i in here]
+        stack = Stack(
+            modules,
+            self.optimizer(group, **overrides),
+            input_widths=None if input_widths is None else [input_widths[i] for i in here],
+            seeds=[self._seed(group, i, f"{name} noise") for i in here],
+            compile=self.set.compile,
+        )
+        self.stacks[name] = (group, stack)
+        return stack
+
+    def _seed(self, group: Group, member: int, purpose: str) -> int:
+        return seed_of(self.task.seed, group.parties[member], purpose)
+
+    def optimizer(self, group: Group, **overrides: Any) -> Optimizer:
+        s = self.set
+        lr = s.lr
+        if isinstance(lr, dict):
+            if group.name not in lr:
+                names = ", ".join(g.name for g in self.groups)
+                raise InputError(f"lr: no rate for {group.name}; the groups here are {names}")
+            lr = lr[group.name]
+        rule = Optimizer(s.optimizer, lr, s.momentum, s.weight_decay)
+        return replace(rule, **overrides)
+
+    @cached_property
+    def batches(self) -> Batches:
+        rows = self.task.rows["train"]
+        size = min(self.set.batch, rows)
+        epochs = self.set.epochs or max(EPOCHS, -(-ROUNDS * size // rows))
+        return Batches(rows, size, epochs, self.task.seed)
+
+    @property
+    def patience(self) -> int:
+        """Epochs without better validation before stopping: a sixth of the epochs unless set."""
+        return self.set.patience or max(1, self.batches.epochs // 6)
+
+    def predict_rows(self, net: Network) -> int:
+        """Rows per exchange of a prediction: faults hold for a batch, as in training."""
+        return self.set.batch if net.faulty else PREDICT_ROWS
+
+    async def end_of_epoch(self, net: Network, batch: Batch, loss: Any) -> bool:
+        """Validate where the labels are, keep the best models, and agree whether to stop."""
+        if not self.data.validation.rows:
+            return False
+        logits = await self.predict(net.within("validation"), self.data.validation)
+        verdict = locally(lambda z, y, l: self._judge(net, batch, z, y, l), logits, self.data.validation.y, loss)
+        better, stop = await net.agree(verdict, self.labels)
+        if better:
+            self._snapshot = {name: stack.snapshot() for name, (_, stack) in self.stacks.items()}
+        return bool(stop)
+
+    def _judge(self, net: Network, batch: Batch, logits: Tensor, y: Tensor, loss: Any) -> Tensor:
+        metrics = measure(logits, y, "validation")
+        mean = float(loss) / self.batches.per_epoch
+        self.watch(Point(net.round + 1, batch.epoch + 1, {"train_loss": mean, **metrics}))
+        accuracy, value = metrics["validation_accuracy"], metrics["validation_loss"]
+        better = (accuracy, -value) > self._best
+        # On a plateau the loss creeps down long before the accuracy moves: that is not standing still.
+        self._waited = 0 if better or value < self._lowest else self._waited + 1
+        self._best = max(self._best, (accuracy, -value))
+        self._lowest = min(self._lowest, value)
+        return torch.tensor([float(better), float(self._waited >= self.patience)])
+
+    def keep_best(self) -> None:
+        """Go back to the models of the epoch with the best validation."""
+        for name, snapshot in self._snapshot.items():
+            self.stacks[name][1].restore(snapshot)
+
+    async def evaluate(self, net: Network) -> dict[str, float]:
+        """Metrics on the test rows, told where the labels are."""
+        part = self.data.test
+        logits = await self.predict(net.within("inference"), part)
+        return {} if is_absent(logits) else measure(logits, part.y, "test")
+
+    # -- models as files --------------------------------------------------------------------------
+
+    def save(self, folder: Path, net: Network) -> None:
+        """One safetensors file per party that runs here."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for party, tensors in self._tensors(net).items():
+            safetensors.torch.save_file(
+                {name: value.contiguous() for name, value in tensors.items()},
+                folder / f"{party}.safetensors",
+            )
+
+    def load(self, folder: Path, net: Network) -> None:
+        for party, tensors in self._tensors(net).items():
+            stored = safetensors.torch.load_file(folder / f"{party}.safetensors")
+            with torch.no_grad():
+                for name, value in tensors.items():
+                    value.copy_(stored[name])
+
+    def _tensors(self, net: Network) -> dict[str, dict[str, Tensor]]:
+        """By party and name, as views of the stacks."""
+        files: dict[str, dict[str, Tensor]] = {}
+        for name, (group, stack) in self.stacks.items():
+            for i, member in enumerate(net.here(group)):
+                mine = files.setdefault(group.parties[member], {})
+                mine.update({f"{name}.{k}": v for k, v in stack.member_state(i).items()})
+        return files
+
+
+def seeded(seed: int, factory: Callable[..., nn.Module], *args: Any) -> nn.Module:
+    """Build a module from a stream of its own, leaving torch's global one alone."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return factory(*args)
+
+
+def measure(logits: Tensor, y: Tensor, part: str) -> dict[str, float]:
+    accuracy = (logits.argmax(1) == y).double().mean()
+    return {
+        f"{part}_accuracy": float(accuracy),
+        f"{part}_loss": float(F.cross_entropy(logits.double(), y)),
+    }

@@ -1,0 +1,69 @@
+"""The yardstick: one party holds all columns and all labels, and nothing is sent.
+
+Its network is the unsplit counterpart of split learning: the clients' layers side by side and fully
+connected, then the server's head.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from colonnade.algorithms.algorithm import DECISION, Algorithm, Exchange, Settings
+from colonnade.algorithms.models import default_encoder, default_head
+from colonnade.algorithms.task import InOrder, Part, Task
+from colonnade.errors import InputError
+from colonnade.models.layers import cross_entropy, mlp
+from colonnade.network import Group, Network
+
+
+class CentralisedSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`encoder`: widths per client; the layers here are the sums over clients."""
+
+
+    def check(self, task: Task) -> None:
+        super().check(task)
+        if self.encoder == "cnn":
+            raise InputError('encoder = "cnn": the centralised yardstick takes layer widths only')
+
+
+class Centralised(Algorithm):
+    name = "centralised"
+    summary = "the yardstick: all columns in one place, nothing sent, no fault reaches it"
+    settings = CentralisedSettings
+    exchanges = (Exchange("decision", "centre", "everyone", DECISION),)
+    pooled = True
+
+    def __init__(self, settings: CentralisedSettings, task: Task) -> None:
+        super().__init__(settings, task)
+        self.centre = Group("centre", ("centre",), "owner")
+        self.groups = (self.centre,)
+        self.columns = self.labels = self.centre
+
+    def build(self, net: Network) -> None:
+        self.model = self.stack(net, "model", self.centre, lambda _: self.network())
+
+    def network(self) -> nn.Module:
+        s, task = self.set, self.task
+        layers = [default_encoder(w) if s.encoder is None else s.encoder for w in task.widths]
+        widths = [sum(sizes) for sizes in zip(*layers, strict=True)]
+        head = default_head(widths[-1]) if s.head is None else s.head
+        return mlp([sum(task.widths), *widths, *head, task.classes])
+
+    async def train(self, net: Network) -> None:
+        losses = 0.0
+        async for batch in net.rounds(self.batches):
+            x, y = self.data.train.batch(batch.rows)
+            loss, _ = self.model.learn(x, y, cross_entropy)
+            losses = losses + loss
+            if batch.last:
+                if await self.end_of_epoch(net, batch, losses):
+                    break
+                losses = 0.0
+        self.keep_best()
+
+    async def predict(self, net: Network, part: Part) -> Tensor:
+        logits = []
+        async for rows in net.rounds(InOrder(part.rows, self.predict_rows(net))):
+            logits.append(self.model.predict(part.x.index_select(1, rows))[0])
+        return torch.cat(logits)

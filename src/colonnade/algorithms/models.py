@@ -1,0 +1,49 @@
+"""The networks that settings describe: encoders of the column holders and heads of the label holder."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from colonnade.algorithms.task import Task
+from colonnade.models.layers import cnn, mlp, output_width
+
+CNN_WIDTH = 64
+
+
+def default_encoder(width: int) -> list[int]:
+    """The proportions of DVFL's MNIST clients (196 → 100 → 80), not narrower than 32 → 16."""
+    return [max(32, round(width * 100 / 196)), max(16, round(width * 80 / 196))]
+
+
+def default_head(width: int) -> list[int]:
+    """The proportions of DVFL's host encoder and owner (320 → 200 → 160 → 160 → 40)."""
+    half = max(32, width // 2)
+    return [(width + 3 * half) // 4, half, half, 40]
+
+
+def make_encoder(spec: Any, width: int, shape: tuple[int, ...]) -> nn.Module:
+    """`spec`: layer widths, "cnn", a factory `width → Module`, or None for the default."""
+    if callable(spec):
+        return spec(width)  # pyright: ignore[reportReturnType]
+    if spec == "cnn":
+        return cnn(shape, CNN_WIDTH)
+    widths = default_encoder(width) if spec is None else spec
+    return mlp([width, *widths], last=nn.ReLU)
+
+
+def make_head(spec: Any, width: int, classes: int) -> nn.Module:
+    """`spec`: hidden widths, a factory `(width, classes) → Module`, or None for the default."""
+    if callable(spec):
+        return spec(width, classes)  # pyright: ignore[reportReturnType]
+    widths = default_head(width) if spec is None else spec
+    return mlp([width, *widths, classes])
+
+
+def encoder_widths(spec: Any, task: Task) -> tuple[int, ...]:
+    """The width of every client's embedding: known to all, so that the head can be built anywhere."""
+    return tuple(
+        output_width(make_encoder(spec, width, shape), width)
+        for width, shape in zip(task.widths, task.shapes, strict=True)
+    )

@@ -1,0 +1,137 @@
+"""What an algorithm is given: the public facts of the task, and the data that is here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from colonnade.data.partition import Rows, VerticalData
+from colonnade.network import ABSENT, Group, Network
+from colonnade.seeds import torch_stream
+
+
+@dataclass(frozen=True)
+class Task:
+    """What every party knows: who holds how many columns, how many rows and classes there are, the seed."""
+
+    clients: tuple[str, ...]
+    widths: tuple[int, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    classes: int
+    rows: dict[str, int]  # train, validation, test
+    seed: int
+
+    @classmethod
+    def of(cls, data: VerticalData, seed: int) -> Task:
+        rows = {name: len(getattr(data, name)) for name in ("train", "validation", "test")}
+        return cls(data.clients, data.widths, data.shapes, data.classes, rows, seed)
+
+
+@dataclass(frozen=True)
+class Batch:
+    rows: Tensor  # indices
+    epoch: int
+    last: bool  # of its epoch
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+@dataclass(frozen=True)
+class Batches:
+    """Rows for each round, drawn from the shared seed: a party that was away knows them all the same."""
+
+    rows: int
+    size: int
+    epochs: int
+    seed: int
+
+    @cached_property
+    def per_epoch(self) -> int:
+        return -(-self.rows // self.size)
+
+    def __len__(self) -> int:
+        return self.epochs * self.per_epoch
+
+    def __getitem__(self, round: int) -> Batch:
+        epoch, i = divmod(round, self.per_epoch)
+        rows = self._order(epoch)[i * self.size : (i + 1) * self.size]
+        return Batch(rows, epoch, i == self.per_epoch - 1)
+
+    def _order(self, epoch: int) -> Tensor:
+        known = self.__dict__.get("_known")
+        if known is None or known[0] != epoch:
+            stream = torch_stream(self.seed, "batches", epoch)
+            known = (epoch, torch.randperm(self.rows, generator=stream))
+            self.__dict__["_known"] = known  # frozen to its users; this is only a memory
+        return known[1]
+
+
+@dataclass(frozen=True)
+class InOrder:
+    """All rows once, in order, for prediction."""
+
+    rows: int
+    size: int
+
+    def __len__(self) -> int:
+        return -(-self.rows // self.size)
+
+    def __getitem__(self, round: int) -> Tensor:
+        return torch.arange(round * self.size, min((round + 1) * self.size, self.rows))
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of the data (train, validation or test), as far as it is here."""
+
+    x: Any  # [column holders here, rows, width] or absent
+    y: Any  # [rows] where the labels are, else absent
+    rows: int
+
+    def batch(self, rows: Tensor) -> tuple[Any, Any]:
+        return self.x.index_select(1, rows), self.y.index_select(0, rows)
+
+
+@dataclass(frozen=True)
+class Holding:
+    """The data of the parties that run here."""
+
+    train: Part
+    validation: Part
+    test: Part
+
+    @classmethod
+    def at(
+        cls, net: Network, data: VerticalData, columns: Group, labels: Group, *, pooled: bool = False
+    ) -> Holding:
+        """What the members here hold. `pooled`: one member holds all columns."""
+        parts = (data.train, data.validation, data.test)
+        return cls(*(_part(net, rows, columns, labels, pooled) for rows in parts))
+
+    def with_test(self, x: Sequence[Tensor], y: Tensor) -> Holding:
+        """The same, with other rows to predict."""
+        rows = Rows(tuple(x), y)
+        return Holding(self.train, self.validation, Part(pad_stack(rows.x), y, len(rows)))
+
+
+def _part(net: Network, rows: Rows, columns: Group, labels: Group, pooled: bool) -> Part:
+    here = net.here(columns)
+    width = max(x.shape[1] for x in rows.x)
+    mine = [torch.cat(rows.x, 1)] if pooled and here else [rows.x[i] for i in here]
+    x = pad_stack(mine, None if pooled else width) if mine else ABSENT
+    return Part(x, rows.y if net.here(labels) else ABSENT, len(rows))
+
+
+def pad_stack(parts: Sequence[Tensor], width: int | None = None) -> Tensor:
+    """[parts, rows, width], narrower parts padded with zeros."""
+    width = width or max(x.shape[1] for x in parts)
+    stacked = torch.zeros(len(parts), parts[0].shape[0], width)
+    for i, x in enumerate(parts):
+        stacked[i, :, : x.shape[1]] = x
+    return stacked

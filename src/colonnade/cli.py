@@ -1,0 +1,175 @@
+"""The command `colonnade`."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from colonnade.errors import ColonnadeError, InputError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    help="""Vertical federated learning that keeps standing when columns fall.
+
+    Parties hold different columns of the same rows. Colonnade trains one model over all of them without
+    moving the columns, and compares methods under crashes, lost links and delays.
+
+    Start with [bold]colonnade demo[/bold].""",
+)
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]
+Jobs = Annotated[
+    int | None, typer.Option("--jobs", "-j", min=1, help="Runs at a time. Default: one per core.")
+]
+Out = Annotated[Path | None, typer.Option("--out", "-o", help="Output folder. Default: runs/<name>.")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Start over instead of going on.")]
+
+
+@app.command()
+def demo(out: Out = None, jobs: Jobs = None, fresh: Fresh = False, as_json: Json = False) -> None:
+    """Compare ways to train while links and clients fail, on built-in data, in about a minute.
+
+    Prints a table and writes a report. [dim]The experiment file is config.toml in the output folder: copy
+    it, change it, and give it to [bold]colonnade run[/bold].[/dim]
+    """
+    from colonnade.experiments.config import read_experiment
+
+    with resources.as_file(resources.files("colonnade.experiments") / "demo.toml") as path:
+        experiment = read_experiment(path)
+    _run(experiment, out or Path("colonnade-demo"), jobs, fresh, as_json)
+
+
+@app.command()
+def run(
+    file: Annotated[Path, typer.Argument(help="The experiment file (TOML).", metavar="FILE.toml")],
+    out: Out = None,
+    jobs: Jobs = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Override, e.g. --set data.parties=8 --set 'methods.*.epochs=5'."
+        ),
+    ] = None,
+    fresh: Fresh = False,
+    as_json: Json = False,
+) -> None:
+    """Run an experiment file: every method × every kind of faults × every seed.
+
+    Interrupted, the same command goes on where it stopped. The output folder holds config.toml,
+    results.jsonl, history/, ledger/, models/ and report.html.
+    """
+    from colonnade.experiments.config import read_experiment
+    from colonnade.experiments.runner import _slug
+
+    experiment = read_experiment(file, set_ or [])
+    _run(experiment, out or Path("runs") / _slug(experiment.name), jobs, fresh, as_json)
+
+
+@app.command()
+def report(
+    folder: Annotated[Path, typer.Argument(help="The output folder of a run.", metavar="DIR")],
+) -> None:
+    """Write DIR/report.html: one self-contained page with tables and pictures, readable offline."""
+    from colonnade.experiments.report import write_report
+
+    Console().print(f"Report: {write_report(folder)}", highlight=False, soft_wrap=True)
+
+
+@app.command()
+def datasets(as_json: Json = False) -> None:
+    """List the data sets: where they come from and which are present."""
+    import msgspec
+
+    from colonnade.data import data_folder, listing
+
+    entries = listing()
+    if as_json:
+        _print_json({"folder": str(data_folder()), "datasets": msgspec.to_builtins(entries)})
+        return
+    from rich.table import Table
+
+    table = Table(title=f"Data sets (data folder: {data_folder()})", title_justify="left")
+    for column in ("name", "what", "size", "split", "source"):
+        table.add_column(column)
+    for e in entries:
+        table.add_row(e.name, e.title, e.size, f"{e.split}, {e.parties} parties", e.source)
+    Console().print(table)
+
+
+def _run(experiment: Any, folder: Path, jobs: int | None, fresh: bool, as_json: bool) -> None:
+    from colonnade.experiments.progress import Bar
+    from colonnade.experiments.runner import run_experiment
+
+    console = Console(stderr=as_json)
+    bar = Bar(Console(stderr=True))
+    with bar:
+        try:
+            outcome = run_experiment(
+                experiment, folder, jobs=jobs or os.cpu_count() or 1, fresh=fresh, observer=bar
+            )
+        except KeyboardInterrupt:
+            bar.__exit__()
+            console.print(f"Stopped; finished runs are kept in {folder}. The same command goes on.")
+            raise typer.Exit(1) from None
+    page = outcome.report() if outcome.results else None
+    if as_json:
+        _print_json(_document(outcome, page))
+    else:
+        _show(outcome, page, console)
+    if outcome.failures:
+        raise typer.Exit(1)
+
+
+def _show(outcome: Any, page: Path | None, console: Console) -> None:
+    from colonnade.experiments.table import Plan, cost_grid, render, summarise
+
+    plan = Plan.of(outcome.experiment.table())
+    if outcome.results:
+        console.print(render(summarise(outcome.results, plan).grid()))
+        console.print(render(cost_grid(outcome.results, plan)))
+    for title, reason in outcome.failures.items():
+        console.print(f"[bold red]failed[/bold red] {title}: {reason}", highlight=False)
+    if page is not None:
+        console.print(f"Report: {page}", highlight=False, soft_wrap=True)
+
+
+def _document(outcome: Any, page: Path | None) -> dict[str, Any]:
+    import msgspec
+
+    return {
+        "name": outcome.experiment.name,
+        "folder": str(outcome.folder),
+        "report": None if page is None else str(page),
+        "results": msgspec.to_builtins(outcome.results),
+        "failures": outcome.failures,
+    }
+
+
+def _print_json(document: Any) -> None:
+    typer.echo(json.dumps(document, indent=2))
+
+
+def main() -> None:
+    """Exit codes: 0 done, 2 bad input, 1 failure."""
+    try:
+        app(standalone_mode=True)
+    except InputError as error:
+        _complain(error)
+        sys.exit(2)
+    except ColonnadeError as error:
+        _complain(error)
+        sys.exit(1)
+
+
+def _complain(error: ColonnadeError) -> None:
+    Console(stderr=True).print(f"[bold red]Error[/bold red] {error}", highlight=False, soft_wrap=True)

@@ -1,0 +1,231 @@
+"""The experiment file: typed, with errors that name the file, the key and the reason."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import msgspec
+import tomli_w
+
+from colonnade.algorithms import registry
+from colonnade.algorithms.algorithm import Settings
+from colonnade.data import DataSpec
+from colonnade.data.mapping import nearest
+from colonnade.errors import InputError
+from colonnade.network.delays import Delays
+from colonnade.network.faults import KINDS, Fault
+from colonnade.network.topology import Kind, Topology
+
+Table = dict[str, Any]
+T = TypeVar("T")
+
+
+class NetworkSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The `[network]` table."""
+
+    topology: Kind = "complete"
+    radius: float | None = None
+    delays: Delays = msgspec.field(default_factory=Delays)
+
+    @property
+    def graph(self) -> Topology:
+        return Topology(self.topology, self.radius)
+
+
+class Experiment(msgspec.Struct, frozen=True, kw_only=True):
+    """Methods × faults × seeds on one data set."""
+
+    name: str
+    data: DataSpec
+    methods: tuple[Settings, ...]
+    seeds: tuple[int, ...] = (0,)
+    network: NetworkSpec = msgspec.field(default_factory=NetworkSpec)
+    faults: tuple[Fault, ...] = msgspec.field(default_factory=lambda: (Fault(name="none"),))
+    target: float | None = None
+
+    def __post_init__(self) -> None:
+        if not self.methods:
+            raise InputError("methods: none given; add a [[methods]] table")
+        if not self.seeds:
+            raise InputError("seeds: the list is empty; expected at least one, e.g. seeds = [0, 1, 2]")
+        names: list[Any]
+        for key, names in (
+            ("seeds", list(self.seeds)),
+            ("methods", [method.name for method in self.methods]),
+            ("faults", [fault.name for fault in self.faults]),
+        ):
+            twice = next((name for name in names if names.count(name) > 1), None)
+            if twice is not None:
+                raise InputError(f"{key}: {twice!r} is used twice; each must be different")
+        if self.target is not None and not 0 < self.target <= 1:
+            raise InputError(f"target = {self.target:g}: expected an accuracy above 0, at most 1")
+
+    def table(self) -> Table:
+        """As plain values, with every default written out: what `config.toml` holds."""
+        table = msgspec.to_builtins(self, enc_hook=_describe)
+        kinds = {kind: name for name, kind in KINDS.items() if name is not None}
+        for fault, written in zip(self.faults, table["faults"], strict=True):
+            if type(fault) in kinds:
+                written["kind"] = kinds[type(fault)]
+        return cast(Table, _without_none(table))
+
+    def toml(self) -> str:
+        return tomli_w.dumps(self.table())
+
+
+def read_experiment(path: Path, overrides: Sequence[str] = ()) -> Experiment:
+    """The experiment in a TOML file, with `key=value` overrides on top."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not a text file"
+        raise InputError(f"{path}: cannot be read ({reason})") from error
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{path}: not valid TOML: {error}") from error
+    for override in overrides:
+        _override(table, override)
+    return parse_experiment(table, str(path), path.parent)
+
+
+def parse_experiment(table: Mapping[str, Any], source: str, folder: Path | None = None) -> Experiment:
+    """`folder`: what relative paths in the file are relative to."""
+    table = dict(table)
+    try:
+        _known_keys(table, Experiment.__struct_fields__, "")
+        for key in ("name", "data", "methods"):
+            if key not in table:
+                raise InputError(f"{key}: missing")
+        fields = {
+            "name": convert(table["name"], str, "name"),
+            "data": _data(table["data"], folder),
+            "network": _network(table.get("network", {})),
+            "faults": tuple(_tables(table.get("faults", [{"name": "none"}]), "faults", _fault)),
+            "methods": tuple(_tables(table["methods"], "methods", _method)),
+        }
+        if "seeds" in table:
+            fields["seeds"] = convert(table["seeds"], tuple[int, ...], "seeds")
+        if "target" in table:
+            fields["target"] = convert(table["target"], float, "target")
+        return Experiment(**fields)
+    except InputError as error:
+        raise InputError(f"{source}: {error}") from None
+
+
+def convert(value: Any, kind: type[T], where: str) -> T:
+    """A plain value as a typed one; the error names the key as it is written in the file."""
+    if isinstance(value, dict):
+        _known_keys(value, getattr(kind, "__struct_fields__", tuple(value)), where)
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        reason, _, path = str(error).partition(" - at `$")
+        key = where + re.sub(r"^\[\.\.\.\]", "", path.rstrip("`"))
+        raise InputError(f"{key}: {reason[0].lower()}{reason[1:]}") from None
+
+
+def _data(table: Any, folder: Path | None) -> DataSpec:
+    spec = convert(table, DataSpec, "data")
+    if spec.path is not None and folder is not None:
+        spec = msgspec.structs.replace(spec, path=str(folder / Path(spec.path).expanduser()))
+    return spec
+
+
+def _network(table: Any) -> NetworkSpec:
+    if isinstance(table, dict) and isinstance(table.get("delays"), dict):
+        _known_keys(table["delays"], Delays.__struct_fields__, "network.delays")
+    network = convert(table, NetworkSpec, "network")
+    _prefixed("network.delays", network.delays.check)
+    return network
+
+
+def _fault(table: Table, where: str) -> Fault:
+    table = dict(table)
+    kind = table.pop("kind", None)
+    if kind not in KINDS:
+        known = [name for name in KINDS if name is not None]
+        raise InputError(f"{where}.kind: {kind!r} is not a kind of fault{nearest(str(kind), known)}")
+    fault = convert(table, KINDS[kind], where)
+    _prefixed(where, fault.check)
+    return fault
+
+
+def _method(table: Table, where: str) -> Settings:
+    if "algorithm" not in table:
+        raise InputError(f"{where}.algorithm: missing; expected one of {', '.join(registry())}")
+    name = table["algorithm"]
+    if name not in registry():
+        known = list(registry())
+        raise InputError(
+            f"{where}.algorithm: {name!r} is not known{nearest(str(name), known)}; "
+            f"there are {', '.join(known)}"
+        )
+    return convert({"name": name, **table}, registry()[name].settings, where)
+
+
+def _tables(value: Any, key: str, parse: Any) -> list[Any]:
+    if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
+        raise InputError(f"{key}: expected [[{key}]] tables")
+    if not value:
+        raise InputError(f"{key}: the list is empty")
+    return [parse(entry, f"{key}[{i}]") for i, entry in enumerate(value)]
+
+
+def _known_keys(table: Mapping[str, Any], known: Sequence[str], where: str) -> None:
+    for key in table:
+        if key not in known:
+            path = f"{where}.{key}" if where else key
+            raise InputError(f"{path}: unknown key{nearest(key, list(known))}")
+
+
+def _prefixed(where: str, check: Any) -> None:
+    try:
+        check()
+    except InputError as error:
+        raise InputError(f"{where}.{error}") from None
+
+
+def _override(table: Table, override: str) -> None:
+    """`data.parties=8`, `methods.0.lr=0.1`, or `methods.*.epochs=3` for all of them."""
+    path, equals, text = override.partition("=")
+    if not equals or not path.strip():
+        raise InputError(f"--set {override}: expected key=value, e.g. data.parties=8")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text
+    _set(table, path.strip().split("."), value, override)
+
+
+def _set(place: Any, path: list[str], value: Any, override: str) -> None:
+    step, *rest = path
+    if isinstance(place, list):
+        chosen = range(len(place)) if step == "*" else [int(step)] if step.isdigit() else []
+        if not chosen or max(chosen) >= len(place):
+            raise InputError(f"--set {override}: {step!r} is not one of the {len(place)} entries, nor *")
+        for i in chosen:
+            _set(place[i], rest, value, override)
+    elif not isinstance(place, dict):
+        raise InputError(f"--set {override}: {step!r} is inside something that is not a table")
+    elif rest:
+        _set(place.setdefault(step, {}), rest, value, override)
+    else:
+        place[step] = value
+
+
+def _describe(value: Any) -> str:
+    """Python objects in a resolved experiment, such as a user's own model factory."""
+    return f"python: {getattr(value, '__qualname__', repr(value))}"
+
+
+def _without_none(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_none(inner) for key, inner in value.items() if inner is not None}
+    if isinstance(value, list | tuple):
+        return [_without_none(inner) for inner in value]
+    return value

@@ -1,0 +1,253 @@
+"""The runner: a grid of independent runs, in parallel, interruptible, going on where it stopped."""
+
+from __future__ import annotations
+
+import multiprocessing
+import re
+import shutil
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from colonnade.algorithms.algorithm import Settings
+from colonnade.algorithms.task import Task
+from colonnade.data import load
+from colonnade.errors import ColonnadeError, InputError
+from colonnade.experiments.config import Experiment, parse_experiment
+from colonnade.experiments.results import (
+    CONFIG,
+    RESULTS,
+    Result,
+    append_result,
+    read_results,
+    write_results,
+)
+from colonnade.experiments.run import build, run_one
+from colonnade.network import Fault
+
+
+@dataclass(frozen=True)
+class Run:
+    """One cell of the grid, by number, so that a worker process can be told in a few bytes."""
+
+    method: int
+    fault: int
+    seed: int
+    name: str  # of its files
+
+    def parts(self, experiment: Experiment) -> tuple[Settings, Fault, int]:
+        return experiment.methods[self.method], experiment.faults[self.fault], self.seed
+
+    def title(self, experiment: Experiment) -> str:
+        method, fault, seed = self.parts(experiment)
+        return f"{method.name} · {fault.name} · seed {seed}"
+
+
+class Observer(Protocol):
+    """Somebody who watches the work: a progress bar, or nobody."""
+
+    def begin(self, total: int, done: int) -> None: ...
+    def advance(self, run: str, share: float) -> None: ...
+    def finish(self, run: str) -> None: ...
+
+
+class Silence:
+    def begin(self, total: int, done: int) -> None: ...
+    def advance(self, run: str, share: float) -> None: ...
+    def finish(self, run: str) -> None: ...
+
+
+@dataclass
+class Outcome:
+    """What came of an experiment."""
+
+    experiment: Experiment
+    folder: Path
+    results: list[Result]
+    failures: dict[str, str] = field(default_factory=dict)  # title of the run → reason
+
+    def report(self) -> Path:
+        from colonnade.experiments.report import write_report
+
+        return write_report(self.folder)
+
+
+def grid(experiment: Experiment) -> list[Run]:
+    """All runs, in the order of the file: methods, then faults, then seeds."""
+    runs: list[Run] = []
+    for m, method in enumerate(experiment.methods):
+        for f, fault in enumerate(experiment.faults):
+            name = f"{_slug(method.name)}.{_slug(fault.name)}"
+            if any(run.name.startswith(f"{name}.") and (run.method, run.fault) != (m, f) for run in runs):
+                name = f"{name}.{m}-{f}"
+            runs += [Run(m, f, seed, f"{name}.{seed}") for seed in experiment.seeds]
+    return runs
+
+
+def run_experiment(
+    experiment: Experiment,
+    folder: Path,
+    *,
+    jobs: int = 1,
+    fresh: bool = False,
+    observer: Observer | None = None,
+) -> Outcome:
+    """Run what is not done yet. Finished runs are safe at any moment."""
+    check(experiment)
+    prepare(experiment, folder, fresh)
+    finished = {result.key: result for result in read_results(folder)}
+    runs = grid(experiment)
+    open_runs = [run for run in runs if _key(run, experiment) not in finished]
+    observer = observer or Silence()
+    observer.begin(len(runs), len(runs) - len(open_runs))
+    failures: dict[str, str] = {}
+
+    def keep(run: Run, outcome: Result | ColonnadeError) -> None:
+        if isinstance(outcome, Result):
+            append_result(folder, outcome)
+            finished[outcome.key] = outcome
+        else:
+            failures[run.title(experiment)] = str(outcome)
+        observer.finish(run.name)
+
+    if jobs == 1 or len(open_runs) == 1 or not _portable(experiment):
+        _inline(experiment, open_runs, folder, observer, keep)
+    else:
+        _in_processes(experiment, open_runs, folder, min(jobs, len(open_runs) or 1), observer, keep)
+    ordered = [finished[key] for run in runs if (key := _key(run, experiment)) in finished]
+    write_results(folder, ordered)  # in the order of the grid, whichever run ended first
+    return Outcome(experiment, folder, ordered, failures)
+
+
+def check(experiment: Experiment) -> None:
+    """Everything that can be known to be wrong before the first run: the data and every method on it."""
+    data = load(experiment.data, experiment.seeds[0])
+    experiment.network.graph.neighbours(len(data.clients))
+    for i, method in enumerate(experiment.methods):
+        try:
+            method.check(Task.of(data, experiment.seeds[0]))
+            build(method, data, experiment.seeds[0])
+        except InputError as error:
+            raise InputError(f"methods[{i}] ({method.name}): {error}") from None
+
+
+def prepare(experiment: Experiment, folder: Path, fresh: bool) -> None:
+    """An output folder for this experiment, and for no other."""
+    config = folder / CONFIG
+    text = experiment.toml()
+    if config.exists() and config.read_text(encoding="utf-8") != text and not fresh:
+        raise InputError(
+            f"{folder}: holds another experiment (its {CONFIG} differs); choose another folder with --out, "
+            f"or start over there with --fresh"
+        )
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder}: is a file; the output needs a folder")
+    if not config.exists() and folder.exists() and any(folder.iterdir()):
+        raise InputError(f"{folder}: is not empty and holds no experiment; choose another with --out")
+    if fresh and config.exists():
+        for part in ("history", "ledger", "models"):
+            shutil.rmtree(folder / part, ignore_errors=True)
+        for part in (RESULTS, "report.html"):
+            (folder / part).unlink(missing_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        config.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be written ({error.strerror})") from error
+
+
+def _inline(
+    experiment: Experiment,
+    runs: Sequence[Run],
+    folder: Path,
+    observer: Observer,
+    keep: Callable[[Run, Result | ColonnadeError], None],
+) -> None:
+    for run in runs:
+        keep(run, _attempt(experiment, run, folder, lambda share, r=run: observer.advance(r.name, share)))
+
+
+def _in_processes(
+    experiment: Experiment,
+    runs: Sequence[Run],
+    folder: Path,
+    jobs: int,
+    observer: Observer,
+    keep: Callable[[Run, Result | ColonnadeError], None],
+) -> None:
+    context = multiprocessing.get_context("spawn")
+    news: Any = context.Queue()
+    config = msgspec.json.encode(experiment.table())
+    pool = ProcessPoolExecutor(jobs, context, _start_worker, (config, str(folder), news))
+    try:
+        futures: dict[Future[Any], Run] = {pool.submit(_work, run): run for run in runs}
+        pending = set(futures)
+        while pending:
+            done, pending = wait(pending, timeout=0.2, return_when=FIRST_COMPLETED)
+            for name, share in _drain(news):
+                observer.advance(name, share)
+            for future in done:
+                keep(futures[future], _outcome(future))
+    except BaseException:
+        for process in list((pool._processes or {}).values()):
+            process.terminate()
+        pool.shutdown(wait=False, cancel_futures=True)
+        raise
+    pool.shutdown()
+
+
+def _outcome(future: Future[Any]) -> Result | ColonnadeError:
+    try:
+        return future.result()
+    except BrokenProcessPool as error:
+        raise ColonnadeError("a worker process died (out of memory?); the same command goes on") from error
+
+
+def _drain(queue: Any) -> Iterator[tuple[str, float]]:
+    while not queue.empty():
+        yield queue.get()
+
+
+_worker: dict[str, Any] = {}
+
+
+def _start_worker(config: bytes, folder: str, news: Any) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    experiment = parse_experiment(msgspec.json.decode(config), "experiment")
+    _worker.update(experiment=experiment, folder=Path(folder), news=news)
+
+
+def _work(run: Run) -> Result | ColonnadeError:
+    news = _worker["news"]
+    tell = lambda share: news.put((run.name, share))  # noqa: E731
+    return _attempt(_worker["experiment"], run, _worker["folder"], tell)
+
+
+def _attempt(
+    experiment: Experiment, run: Run, folder: Path, progress: Callable[[float], None]
+) -> Result | ColonnadeError:
+    """A run that fails on purpose (a lost party, a diverged loss) does not take the others with it."""
+    try:
+        return run_one(experiment, *run.parts(experiment), run.name, folder, progress)
+    except ColonnadeError as error:
+        return type(error)(str(error))
+
+
+def _key(run: Run, experiment: Experiment) -> tuple[str, str, int]:
+    method, fault, seed = run.parts(experiment)
+    return method.name, fault.name, seed
+
+
+def _portable(experiment: Experiment) -> bool:
+    """Whether the experiment is plain values: a user's own factories cannot go to another process."""
+    return not any(callable(getattr(m, key)) for m in experiment.methods for key in ("encoder", "head"))
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "x"
