@@ -21,8 +21,8 @@ app = typer.Typer(
     rich_markup_mode="rich",
     help="""Vertical federated learning that keeps standing when columns fall.
 
-    Parties hold different columns of the same rows. Colonnade trains one model over all of them without
-    moving the columns, and compares methods under crashes, lost links and delays.
+    Parties hold different columns of the same rows. Colonnade trains one model over all of
+    them without moving the columns, and compares methods under crashes, lost links and delays.
 
     Start with [bold]colonnade demo[/bold].""",
 )
@@ -31,7 +31,9 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON document inst
 Jobs = Annotated[
     int | None, typer.Option("--jobs", "-j", min=1, help="Runs at a time. Default: one per core.")
 ]
-Out = Annotated[Path | None, typer.Option("--out", "-o", help="Output folder. Default: runs/<name>.")]
+Out = Annotated[
+    Path | None, typer.Option("--out", "-o", help="Output folder. Default: runs/<name>.")
+]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Start over instead of going on.")]
 
 
@@ -39,8 +41,8 @@ Fresh = Annotated[bool, typer.Option("--fresh", help="Start over instead of goin
 def demo(out: Out = None, jobs: Jobs = None, fresh: Fresh = False, as_json: Json = False) -> None:
     """Compare ways to train while links and clients fail, on built-in data, in about a minute.
 
-    Prints a table and writes a report. [dim]The experiment file is config.toml in the output folder: copy
-    it, change it, and give it to [bold]colonnade run[/bold].[/dim]
+    Prints a table and writes a report. [dim]The experiment file is config.toml in the output
+    folder: copy it, change it, and give it to [bold]colonnade run[/bold].[/dim]
     """
     from colonnade.experiments.config import read_experiment
 
@@ -57,7 +59,9 @@ def run(
     set_: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", metavar="KEY=VALUE", help="Override, e.g. --set data.parties=8 --set 'methods.*.epochs=5'."
+            "--set",
+            metavar="KEY=VALUE",
+            help="Override, e.g. --set data.parties=8 --set 'methods.*.epochs=5'.",
         ),
     ] = None,
     fresh: Fresh = False,
@@ -172,4 +176,6 @@ def main() -> None:
 
 
 def _complain(error: ColonnadeError) -> None:
-    Console(stderr=True).print(f"[bold red]Error[/bold red] {error}", highlight=False, soft_wrap=True)
+    Console(stderr=True).print(
+        f"[bold red]Error[/bold red] {error}", highlight=False, soft_wrap=True
+    )

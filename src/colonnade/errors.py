@@ -7,8 +7,9 @@ class ColonnadeError(Exception):
     """Base of every error raised on purpose; the command line exits with 1."""
 
 
-class InputError(ColonnadeError):
-    """Something the user gave is wrong; the message says what, where and what to do. Exit code 2."""
+class InputError(ColonnadeError, ValueError):
+    """Something the user gave is wrong; the message says what, where and what to do. Exit code
+    2."""
 
 
 class PartyLost(ColonnadeError):

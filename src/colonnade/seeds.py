@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
+from typing import TypeVar
 
 import numpy as np
 import torch
+
+T = TypeVar("T")
 
 
 def seed_of(root: int, *names: str | int) -> int:
@@ -20,3 +24,10 @@ def torch_stream(root: int, *names: str | int) -> torch.Generator:
 
 def numpy_stream(root: int, *names: str | int) -> np.random.Generator:
     return np.random.default_rng(seed_of(root, *names))
+
+
+def seeded(seed: int, make: Callable[..., T], *args: object) -> T:
+    """Call something that draws from torch's global stream, and leave that stream as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return make(*args)

@@ -1,8 +1,9 @@
-"""What every algorithm is: settings, declared exchanges, and two choreographies, `train` and `predict`.
+"""What every algorithm is: settings, declared exchanges, and two choreographies, `train` and
+`predict`.
 
-To add one, put a file into this folder with a `Settings` struct and an `Algorithm` subclass; nothing
-else changes. The experiment file, the command line, the documentation of what leaves a party and the
-algorithm test kit find it there.
+To add one, put a file into this folder with a `Settings` struct and an `Algorithm` subclass;
+nothing else changes. The experiment file, the command line, the documentation of what leaves a
+party and the algorithm test kit find it there.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ from colonnade.models.optim import Optimizer
 from colonnade.models.stack import Stack
 from colonnade.network import Group, Network, is_absent, locally
 from colonnade.network.network import World
-from colonnade.seeds import seed_of
+from colonnade.seeds import seed_of, seeded
 
-EPOCHS = 60
-ROUNDS = 3000
+EPOCHS, MOST_EPOCHS = 60, 300
+ROUNDS = 2000  # what a small data set gets by more epochs
 PREDICT_ROWS = 4096  # rows per exchange when nothing can fail
 
 
@@ -40,13 +41,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     name: str
     algorithm: str
-    epochs: int | None = None  # 60, or as many as it takes to make 3,000 rounds of a small data set
+    epochs: int | None = None  # 60; on small data more, up to 300, for 2,000 rounds
     batch: int = 64
     lr: float | dict[str, float] = 1e-3  # or by group, e.g. { clients = 0.01, server = 0.08 }
     optimizer: Literal["sgd", "adam"] = "adam"
     momentum: float = 0.0
     weight_decay: float = 0.0
-    patience: int | None = None  # epochs without better validation before stopping; default: a sixth of them
+    patience: int | None = (
+        None  # epochs without better validation before stopping; default: a sixth of them
+    )
     encoder: list[int] | Literal["cnn"] | None = None
     head: list[int] | None = None
     compile: bool = False
@@ -66,7 +69,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             raise InputError('encoder = "cnn": needs images split by bands or patches')
         for key in ("encoder", "head"):
             widths = getattr(self, key)
-            if isinstance(widths, list) and (any(w < 1 for w in widths) or (key == "encoder" and not widths)):
+            if isinstance(widths, list) and (
+                any(w < 1 for w in widths) or (key == "encoder" and not widths)
+            ):
                 raise InputError(f"{key} = {widths}: expected widths of 1 or more")
 
 
@@ -116,6 +121,14 @@ class Algorithm(ABC):
         self._snapshot: dict[str, Any] = {}
         settings.check(task)
 
+    def label_holder(self, name: str, role: Literal["aggregator", "owner"]) -> Group:
+        """The group of one that holds the labels."""
+        if name in self.task.clients:
+            raise InputError(
+                f"data.columns: {name!r} is the label holder; name the client otherwise"
+            )
+        return Group(name, (name,), role)
+
     # -- what a subclass writes -------------------------------------------------------------------
 
     @abstractmethod
@@ -151,7 +164,8 @@ class Algorithm(ABC):
         input_widths: Sequence[int] | None = None,
         **overrides: Any,
     ) -> Stack:
-        """The models of a group: `factory(i)` makes member i's, from its own stream of randomness."""
+        """The models of a group: `factory(i)` makes member i's, from its own stream of
+        randomness."""
         here = net.here(group)
         modules = [seeded(self._seed(group, i, name), factory, i) for i in here]
         stack = Stack(
@@ -182,7 +196,7 @@ class Algorithm(ABC):
     def batches(self) -> Batches:
         rows = self.task.rows["train"]
         size = min(self.set.batch, rows)
-        epochs = self.set.epochs or max(EPOCHS, -(-ROUNDS * size // rows))
+        epochs = self.set.epochs or min(MOST_EPOCHS, max(EPOCHS, -(-ROUNDS * size // rows)))
         return Batches(rows, size, epochs, self.task.seed)
 
     @property
@@ -199,7 +213,12 @@ class Algorithm(ABC):
         if not self.data.validation.rows:
             return False
         logits = await self.predict(net.within("validation"), self.data.validation)
-        verdict = locally(lambda z, y, l: self._judge(net, batch, z, y, l), logits, self.data.validation.y, loss)
+        verdict = locally(
+            lambda z, y, total: self._judge(net, batch, z, y, total),
+            logits,
+            self.data.validation.y,
+            loss,
+        )
         better, stop = await net.agree(verdict, self.labels)
         if better:
             self._snapshot = {name: stack.snapshot() for name, (_, stack) in self.stacks.items()}
@@ -211,7 +230,8 @@ class Algorithm(ABC):
         self.watch(Point(net.round + 1, batch.epoch + 1, {"train_loss": mean, **metrics}))
         accuracy, value = metrics["validation_accuracy"], metrics["validation_loss"]
         better = (accuracy, -value) > self._best
-        # On a plateau the loss creeps down long before the accuracy moves: that is not standing still.
+        # On a plateau the loss creeps down long before the accuracy moves: that is not standing
+        # still.
         self._waited = 0 if better or value < self._lowest else self._waited + 1
         self._best = max(self._best, (accuracy, -value))
         self._lowest = min(self._lowest, value)
@@ -225,6 +245,8 @@ class Algorithm(ABC):
     async def evaluate(self, net: Network) -> dict[str, float]:
         """Metrics on the test rows, told where the labels are."""
         part = self.data.test
+        if not part.rows:
+            return {}
         logits = await self.predict(net.within("inference"), part)
         return {} if is_absent(logits) else measure(logits, part.y, "test")
 
@@ -233,20 +255,20 @@ class Algorithm(ABC):
     def save(self, folder: Path, net: Network) -> None:
         """One safetensors file per party that runs here."""
         folder.mkdir(parents=True, exist_ok=True)
-        for party, tensors in self._tensors(net).items():
+        for party, tensors in self.tensors(net).items():
             safetensors.torch.save_file(
                 {name: value.contiguous() for name, value in tensors.items()},
                 folder / f"{party}.safetensors",
             )
 
     def load(self, folder: Path, net: Network) -> None:
-        for party, tensors in self._tensors(net).items():
+        for party, tensors in self.tensors(net).items():
             stored = safetensors.torch.load_file(folder / f"{party}.safetensors")
             with torch.no_grad():
                 for name, value in tensors.items():
                     value.copy_(stored[name])
 
-    def _tensors(self, net: Network) -> dict[str, dict[str, Tensor]]:
+    def tensors(self, net: Network) -> dict[str, dict[str, Tensor]]:
         """By party and name, as views of the stacks."""
         files: dict[str, dict[str, Tensor]] = {}
         for name, (group, stack) in self.stacks.items():
@@ -254,13 +276,6 @@ class Algorithm(ABC):
                 mine = files.setdefault(group.parties[member], {})
                 mine.update({f"{name}.{k}": v for k, v in stack.member_state(i).items()})
         return files
-
-
-def seeded(seed: int, factory: Callable[..., nn.Module], *args: Any) -> nn.Module:
-    """Build a module from a stream of its own, leaving torch's global one alone."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return factory(*args)
 
 
 def measure(logits: Tensor, y: Tensor, part: str) -> dict[str, float]:

@@ -14,17 +14,18 @@ from colonnade.algorithms.models import default_encoder, default_head
 from colonnade.algorithms.task import InOrder, Part, Task
 from colonnade.errors import InputError
 from colonnade.models.layers import cross_entropy, mlp
-from colonnade.network import Group, Network
+from colonnade.network import Network
 
 
 class CentralisedSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`encoder`: widths per client; the layers here are the sums over clients."""
 
-
     def check(self, task: Task) -> None:
         super().check(task)
-        if self.encoder == "cnn":
-            raise InputError('encoder = "cnn": the centralised yardstick takes layer widths only')
+        for key in ("encoder", "head"):
+            value = getattr(self, key)
+            if value is not None and not isinstance(value, list):
+                raise InputError(f"{key}: the centralised yardstick takes a list of widths only")
 
 
 class Centralised(Algorithm):
@@ -36,7 +37,7 @@ class Centralised(Algorithm):
 
     def __init__(self, settings: CentralisedSettings, task: Task) -> None:
         super().__init__(settings, task)
-        self.centre = Group("centre", ("centre",), "owner")
+        self.centre = self.label_holder("centre", "owner")
         self.groups = (self.centre,)
         self.columns = self.labels = self.centre
 

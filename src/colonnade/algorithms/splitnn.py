@@ -1,8 +1,9 @@
 """Split learning over columns (Ceballos et al., "SplitNN-driven vertical partitioning", 2020).
 
-Each client encodes its columns; the server joins the embeddings and computes the loss with its labels;
-the gradient of each embedding goes back to its client. What the server does about an embedding that
-did not come is the policy `missing`; the faults are those of DVFL (Amalanshu et al.), appendix D.2.
+Each client encodes its columns; the server joins the embeddings and computes the loss with its
+labels; the gradient of each embedding goes back to its client. What the server does about an
+embedding that did not come is the policy `missing`; the faults are those of DVFL (Amalanshu et
+al.), appendix D.2.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from colonnade.seeds import torch_stream
 
 
 class SplitNNSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Defaults: DVFL, appendix D.3: batch 64, 60 epochs, early stopping, and Adam 1e-3 as for its tables.
-    (For MNIST it has SGD, lr 1e-2, momentum 0.5.)"""
+    """Defaults: DVFL, appendix D.3: batch 64, 60 epochs, early stopping, and Adam 1e-3 as for its
+    tables. (For MNIST it has SGD, lr 1e-2, momentum 0.5.)"""
 
     missing: Literal["wait", "skip", "zeros", "buffer", "stale"] = "zeros"
     combine: Literal["concat", "mean", "sum", "max"] = "concat"
@@ -45,11 +46,17 @@ class SplitNNSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields
 
 class SplitNN(Algorithm):
     name = "splitnn"
-    summary = "split learning; for an embedding that did not come: wait, skip, zeros, buffer or stale"
+    summary = (
+        "split learning; for an embedding that did not come: wait, skip, zeros, buffer or stale"
+    )
     settings = SplitNNSettings
     exchanges = (
-        Exchange("embedding", "clients", "server", "an encoding of the client's columns, row by row"),
-        Exchange("gradient", "server", "clients", "how the loss changes with the client's embedding"),
+        Exchange(
+            "embedding", "clients", "server", "an encoding of the client's columns, row by row"
+        ),
+        Exchange(
+            "gradient", "server", "clients", "how the loss changes with the client's embedding"
+        ),
         Exchange("decision", "server", "everyone", DECISION),
     )
 
@@ -57,7 +64,7 @@ class SplitNN(Algorithm):
         super().__init__(settings, task)
         self.set: SplitNNSettings = settings
         self.clients = Group("clients", task.clients, "client")
-        self.server = Group("server", ("server",), "aggregator")
+        self.server = self.label_holder("server", "aggregator")
         self.groups = (self.clients, self.server)
         self.columns, self.labels = self.clients, self.server
         self.widths = encoder_widths(settings.encoder, task)
@@ -138,7 +145,8 @@ class SplitNN(Algorithm):
         return torch.rand(1, len(self.clients), generator=stream) >= self.set.dropout
 
     def filled(self, inbox: Inbox, rows: Tensor) -> Inbox:
-        """`buffer`: a client's newest message, whatever rows it was for; `stale`: its newest for these rows."""
+        """`buffer`: a client's newest message, whatever rows it was for; `stale`: its newest for
+        these rows."""
         match self.set.missing:
             case "buffer":
                 return inbox.latest(self.newest)

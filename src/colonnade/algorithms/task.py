@@ -17,7 +17,8 @@ from colonnade.seeds import torch_stream
 
 @dataclass(frozen=True)
 class Task:
-    """What every party knows: who holds how many columns, how many rows and classes there are, the seed."""
+    """What every party knows: who holds how many columns, how many rows and classes there are, the
+    seed."""
 
     clients: tuple[str, ...]
     widths: tuple[int, ...]
@@ -44,7 +45,8 @@ class Batch:
 
 @dataclass(frozen=True)
 class Batches:
-    """Rows for each round, drawn from the shared seed: a party that was away knows them all the same."""
+    """Rows for each round, drawn from the shared seed: a party that was away knows them all the
+    same."""
 
     rows: int
     size: int
@@ -108,7 +110,13 @@ class Holding:
 
     @classmethod
     def at(
-        cls, net: Network, data: VerticalData, columns: Group, labels: Group, *, pooled: bool = False
+        cls,
+        net: Network,
+        data: VerticalData,
+        columns: Group,
+        labels: Group,
+        *,
+        pooled: bool = False,
     ) -> Holding:
         """What the members here hold. `pooled`: one member holds all columns."""
         parts = (data.train, data.validation, data.test)

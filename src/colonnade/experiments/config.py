@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
 import msgspec
 import tomli_w
@@ -51,7 +50,9 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
         if not self.methods:
             raise InputError("methods: none given; add a [[methods]] table")
         if not self.seeds:
-            raise InputError("seeds: the list is empty; expected at least one, e.g. seeds = [0, 1, 2]")
+            raise InputError(
+                "seeds: the list is empty; expected at least one, e.g. seeds = [0, 1, 2]"
+            )
         names: list[Any]
         for key, names in (
             ("seeds", list(self.seeds)),
@@ -93,7 +94,9 @@ def read_experiment(path: Path, overrides: Sequence[str] = ()) -> Experiment:
     return parse_experiment(table, str(path), path.parent)
 
 
-def parse_experiment(table: Mapping[str, Any], source: str, folder: Path | None = None) -> Experiment:
+def parse_experiment(
+    table: Mapping[str, Any], source: str, folder: Path | None = None
+) -> Experiment:
     """`folder`: what relative paths in the file are relative to."""
     table = dict(table)
     try:
@@ -105,8 +108,10 @@ def parse_experiment(table: Mapping[str, Any], source: str, folder: Path | None 
             "name": convert(table["name"], str, "name"),
             "data": _data(table["data"], folder),
             "network": _network(table.get("network", {})),
-            "faults": tuple(_tables(table.get("faults", [{"name": "none"}]), "faults", _fault)),
-            "methods": tuple(_tables(table["methods"], "methods", _method)),
+            "faults": tuple(
+                _tables(table.get("faults", [{"name": "none"}]), "faults", parse_fault)
+            ),
+            "methods": tuple(_tables(table["methods"], "methods", parse_method)),
         }
         if "seeds" in table:
             fields["seeds"] = convert(table["seeds"], tuple[int, ...], "seeds")
@@ -125,8 +130,24 @@ def convert(value: Any, kind: type[T], where: str) -> T:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
         reason, _, path = str(error).partition(" - at `$")
-        key = where + re.sub(r"^\[\.\.\.\]", "", path.rstrip("`"))
-        raise InputError(f"{key}: {reason[0].lower()}{reason[1:]}") from None
+        path = path.rstrip("`")
+        choices = _choices(kind, path.removeprefix("."))
+        if choices and reason.startswith("Invalid enum value"):
+            reason = f"expected one of {', '.join(choices)}, not {reason.split()[-1]}"
+        raise InputError(f"{where}{path}: {reason[0].lower()}{reason[1:]}") from None
+
+
+def _choices(kind: type, field: str) -> list[str]:
+    """The words that a field takes, if it takes only certain words."""
+    if not hasattr(kind, "__struct_fields__"):
+        return []
+    hint = get_type_hints(kind).get(field)
+    return [
+        str(word)
+        for part in (hint, *get_args(hint))
+        if get_origin(part) is Literal
+        for word in get_args(part)
+    ]
 
 
 def _data(table: Any, folder: Path | None) -> DataSpec:
@@ -144,18 +165,20 @@ def _network(table: Any) -> NetworkSpec:
     return network
 
 
-def _fault(table: Table, where: str) -> Fault:
+def parse_fault(table: Table, where: str) -> Fault:
     table = dict(table)
     kind = table.pop("kind", None)
     if kind not in KINDS:
         known = [name for name in KINDS if name is not None]
-        raise InputError(f"{where}.kind: {kind!r} is not a kind of fault{nearest(str(kind), known)}")
+        raise InputError(
+            f"{where}.kind: {kind!r} is not a kind of fault{nearest(str(kind), known)}"
+        )
     fault = convert(table, KINDS[kind], where)
     _prefixed(where, fault.check)
     return fault
 
 
-def _method(table: Table, where: str) -> Settings:
+def parse_method(table: Table, where: str) -> Settings:
     if "algorithm" not in table:
         raise InputError(f"{where}.algorithm: missing; expected one of {', '.join(registry())}")
     name = table["algorithm"]
@@ -207,7 +230,9 @@ def _set(place: Any, path: list[str], value: Any, override: str) -> None:
     if isinstance(place, list):
         chosen = range(len(place)) if step == "*" else [int(step)] if step.isdigit() else []
         if not chosen or max(chosen) >= len(place):
-            raise InputError(f"--set {override}: {step!r} is not one of the {len(place)} entries, nor *")
+            raise InputError(
+                f"--set {override}: {step!r} is not one of the {len(place)} entries, nor *"
+            )
         for i in chosen:
             _set(place[i], rest, value, override)
     elif not isinstance(place, dict):

@@ -1,7 +1,8 @@
-"""The output folder: `config.toml`, `results.jsonl`, `history/`, `ledger/`, `models/`, `report.html`.
+"""The output folder: `config.toml`, `results.jsonl`, `history/`, `ledger/`, `models/`,
+`report.html`.
 
-One object per run in `results.jsonl`; the curve of a run in `history/<run>.jsonl`; what left each party in
-`ledger/<run>.jsonl`. `<run>` is the `run` field of the result.
+One object per run in `results.jsonl`; the curve of a run in `history/<run>.jsonl`; what left each
+party in `ledger/<run>.jsonl`. `<run>` is the `run` field of the result.
 """
 
 from __future__ import annotations

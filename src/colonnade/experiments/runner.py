@@ -84,7 +84,10 @@ def grid(experiment: Experiment) -> list[Run]:
     for m, method in enumerate(experiment.methods):
         for f, fault in enumerate(experiment.faults):
             name = f"{_slug(method.name)}.{_slug(fault.name)}"
-            if any(run.name.startswith(f"{name}.") and (run.method, run.fault) != (m, f) for run in runs):
+            if any(
+                run.name.startswith(f"{name}.") and (run.method, run.fault) != (m, f)
+                for run in runs
+            ):
                 name = f"{name}.{m}-{f}"
             runs += [Run(m, f, seed, f"{name}.{seed}") for seed in experiment.seeds]
     return runs
@@ -126,7 +129,8 @@ def run_experiment(
 
 
 def check(experiment: Experiment) -> None:
-    """Everything that can be known to be wrong before the first run: the data and every method on it."""
+    """Everything that can be known to be wrong before the first run: the data and every method on
+    it."""
     data = load(experiment.data, experiment.seeds[0])
     experiment.network.graph.neighbours(len(data.clients))
     for i, method in enumerate(experiment.methods):
@@ -143,13 +147,15 @@ def prepare(experiment: Experiment, folder: Path, fresh: bool) -> None:
     text = experiment.toml()
     if config.exists() and config.read_text(encoding="utf-8") != text and not fresh:
         raise InputError(
-            f"{folder}: holds another experiment (its {CONFIG} differs); choose another folder with --out, "
-            f"or start over there with --fresh"
+            f"{folder}: holds another experiment (its {CONFIG} differs); choose another folder "
+            f"with --out, or start over there with --fresh"
         )
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder}: is a file; the output needs a folder")
     if not config.exists() and folder.exists() and any(folder.iterdir()):
-        raise InputError(f"{folder}: is not empty and holds no experiment; choose another with --out")
+        raise InputError(
+            f"{folder}: is not empty and holds no experiment; choose another with --out"
+        )
     if fresh and config.exists():
         for part in ("history", "ledger", "models"):
             shutil.rmtree(folder / part, ignore_errors=True)
@@ -170,7 +176,10 @@ def _inline(
     keep: Callable[[Run, Result | ColonnadeError], None],
 ) -> None:
     for run in runs:
-        keep(run, _attempt(experiment, run, folder, lambda share, r=run: observer.advance(r.name, share)))
+        keep(
+            run,
+            _attempt(experiment, run, folder, lambda share, r=run: observer.advance(r.name, share)),
+        )
 
 
 def _in_processes(
@@ -206,7 +215,9 @@ def _outcome(future: Future[Any]) -> Result | ColonnadeError:
     try:
         return future.result()
     except BrokenProcessPool as error:
-        raise ColonnadeError("a worker process died (out of memory?); the same command goes on") from error
+        raise ColonnadeError(
+            "a worker process died (out of memory?); the same command goes on"
+        ) from error
 
 
 def _drain(queue: Any) -> Iterator[tuple[str, float]]:
@@ -232,7 +243,8 @@ def _work(run: Run) -> Result | ColonnadeError:
 def _attempt(
     experiment: Experiment, run: Run, folder: Path, progress: Callable[[float], None]
 ) -> Result | ColonnadeError:
-    """A run that fails on purpose (a lost party, a diverged loss) does not take the others with it."""
+    """A run that fails on purpose (a lost party, a diverged loss) does not take the others with
+    it."""
     try:
         return run_one(experiment, *run.parts(experiment), run.name, folder, progress)
     except ColonnadeError as error:
@@ -245,8 +257,11 @@ def _key(run: Run, experiment: Experiment) -> tuple[str, str, int]:
 
 
 def _portable(experiment: Experiment) -> bool:
-    """Whether the experiment is plain values: a user's own factories cannot go to another process."""
-    return not any(callable(getattr(m, key)) for m in experiment.methods for key in ("encoder", "head"))
+    """Whether the experiment is plain values: a user's own factories cannot go to another
+    process."""
+    return not any(
+        callable(getattr(m, key)) for m in experiment.methods for key in ("encoder", "head")
+    )
 
 
 def _slug(name: str) -> str:

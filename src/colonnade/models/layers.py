@@ -1,8 +1,10 @@
-"""Model factories and losses. A loss maps [members, rows, width] and a target to one value per member."""
+"""Model factories and losses. A loss maps [members, rows, width] and a target to one value per
+member."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
@@ -18,9 +20,10 @@ def mlp(
     hidden: Callable[[], nn.Module] = nn.LeakyReLU,
     last: Callable[[], nn.Module] | None = None,
 ) -> nn.Sequential:
-    """Linear layers from widths[0] to widths[-1]; `last` is the activation of the last one, if any."""
+    """Linear layers from widths[0] to widths[-1]; `last` is the activation of the last one, if
+    any."""
     layers: list[nn.Module] = []
-    for i, (inputs, outputs) in enumerate(zip(widths[:-1], widths[1:], strict=True)):
+    for i, (inputs, outputs) in enumerate(pairwise(widths)):
         layers.append(nn.Linear(inputs, outputs))
         if i < len(widths) - 2:
             layers.append(hidden())

@@ -41,7 +41,8 @@ class StackedOptimizer:
         with torch.no_grad():
             self.first = [torch.zeros_like(p) for p in parameters]
             self.second = [torch.zeros_like(p) for p in parameters] if rule.kind == "adam" else []
-        # Shape [members], never 0-dim float64: torch 2.13 loses in-place updates of those in compiled code.
+        # Shape [members], never 0-dim float64: torch 2.13 loses in-place updates of those in
+        # compiled code.
         self.steps = torch.zeros(members, dtype=torch.float64)
         self._together = True  # all members have taken as many steps
         self._rates = (torch.ones(members), torch.ones(members))
@@ -49,7 +50,8 @@ class StackedOptimizer:
     @torch.no_grad()
     def step(self, gradients: tuple[Tensor, ...], where: Tensor | None = None) -> None:
         """One step for the members where `where` is True ([members] bool; None: all)."""
-        # The fused kernels walk through memory and take for granted that all tensors are laid out alike.
+        # The fused kernels walk through memory and take for granted that all tensors are laid out
+        # alike.
         gradients = tuple(g.contiguous() for g in gradients)
         if where is None or bool(where.all()):
             self.steps += 1
@@ -93,7 +95,11 @@ class StackedOptimizer:
         counts = self.steps.float().unbind(0)
         steps = [counts[i] for i in chosen] * len(gradients)
         self._fused(
-            slices(self.parameters), slices(gradients), slices(self.first), slices(self.second), steps
+            slices(self.parameters),
+            slices(gradients),
+            slices(self.first),
+            slices(self.second),
+            steps,
         )
 
     def _fused(
@@ -148,8 +154,8 @@ def masked_update(
 ) -> None:
     """The same step in plain operations, in place; meant to be compiled.
 
-    `where` is [members] bool; `rates` come from `StackedOptimizer.rates`, outside the compiled code:
-    inside, the powers would be taken anew for every single parameter.
+    `where` is [members] bool; `rates` come from `StackedOptimizer.rates`, outside the compiled
+    code: inside, the powers would be taken anew for every single parameter.
     """
     for k, (p, g) in enumerate(zip(parameters, gradients, strict=True)):
         axes = (-1, *[1] * (p.dim() - 1))

@@ -105,7 +105,8 @@ class Stack:
     def learn(
         self, x: Tensor, target: Tensor, loss: Loss, where: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """One step on a local loss. Returns the loss by member and its gradient with respect to x."""
+        """One step on a local loss. Returns the loss by member and its gradient with respect to
+        x."""
         if not self.members:
             return ABSENT, ABSENT  # pyright: ignore[reportReturnType]
         if self._compile:
@@ -125,14 +126,28 @@ class Stack:
             optimizer.step(gradients[first : first + size], chosen)
             first += size
 
-    # -- compiled local steps -----------------------------------------------------------------------
+    # -- compiled local steps
+    # -----------------------------------------------------------------------
 
     def _compiled_step(
-        self, function: Callable[..., Any], where: Tensor | None, x: Tensor, other: Tensor, *fixed: Any
+        self,
+        function: Callable[..., Any],
+        where: Tensor | None,
+        x: Tensor,
+        other: Tensor,
+        *fixed: Any,
     ) -> Any:
-        """One graph per function and shape, looked up by us. Everything else about a stack is fixed, so
-        the 40 µs that torch would spend on guards at each call are saved."""
-        key = (function.__name__, fixed, x.shape, x.stride(), other.shape, other.stride(), other.dtype)
+        """One graph per function and shape, looked up by us. Everything else about a stack is
+        fixed, so the 40 µs that torch would spend on guards at each call are saved."""
+        key = (
+            function.__name__,
+            fixed,
+            x.shape,
+            x.stride(),
+            other.shape,
+            other.stride(),
+            other.dtype,
+        )
         if key not in self._compiled:
             options: dict[str, Any] = {"guard_filter_fn": torch.compiler.skip_all_guards_unsafe}
             whole = torch.compile(_of_its_own(function, *fixed), dynamic=False, options=options)
@@ -170,7 +185,8 @@ class Stack:
             values = list(p.values()), [g[name] for name in p]
             masked_update(self.optimizer, *values, first, second, rates, chosen)
 
-    # -- state --------------------------------------------------------------------------------------
+    # -- state
+    # --------------------------------------------------------------------------------------
 
     def _state(self) -> State:
         return [c.parameters for c in self.cohorts]
@@ -223,8 +239,8 @@ class Cohort:
         self.template = copy.deepcopy(modules[0])
         self.streams = [torch.Generator().manual_seed(seed) for seed in seeds]
         self.plan = _plan(self.template)
-        # Weights of batched products are kept as [members, inputs, outputs]: so their gradients come out
-        # contiguous, as the fused optimisers need them.
+        # Weights of batched products are kept as [members, inputs, outputs]: so their gradients
+        # come out contiguous, as the fused optimisers need them.
         self.turned = {f"{step[0]}weight" for step in self.plan or [] if isinstance(step, tuple)}
         for name in self.turned:
             weight = self.parameters[name].detach().transpose(1, 2).contiguous()
@@ -256,13 +272,17 @@ class Cohort:
     def _try_vmap(self, module: nn.Module) -> str:
         """Whether `vmap` takes this module, found by trying on a copy of its state."""
         try:
-            state = [{k: v[:1].clone() for k, v in d.items()} for d in (self.parameters, self.buffers)]
+            state = [
+                {k: v[:1].clone() for k, v in d.items()} for d in (self.parameters, self.buffers)
+            ]
             width = self.width if self.width is not None else _input_width(module)
             with torch.no_grad():
                 vmap(self._call)(state[0], state[1], torch.zeros(1, 2, width))
         except Exception as error:
             reason = str(error).split("\n")[0]
-            log.info("%s: members computed one by one, vmap refuses: %s", type(module).__name__, reason)
+            log.info(
+                "%s: members computed one by one, vmap refuses: %s", type(module).__name__, reason
+            )
             return "loop"
         return "vmap"
 
@@ -271,7 +291,9 @@ class Cohort:
         return {k: v.t() if k in self.turned else v for k, v in state.items()}
 
 
-Plan = list[tuple[str, bool] | nn.Module]  # a Linear's name and whether it has a bias, or an activation
+Plan = list[
+    tuple[str, bool] | nn.Module
+]  # a Linear's name and whether it has a bias, or an activation
 
 
 def _plan(module: nn.Module, prefix: str = "") -> Plan | None:
@@ -284,7 +306,7 @@ def _plan(module: nn.Module, prefix: str = "") -> Plan | None:
         return None
     steps: Plan = []
     for name, child in module.named_children():
-        part = _plan(child, f"{prefix}{name}." if type(child) is nn.Linear else f"{prefix}{name}.")
+        part = _plan(child, f"{prefix}{name}.")
         if part is None:
             return None
         steps.extend(part)
@@ -306,8 +328,8 @@ def _batched_products(plan: Plan, parameters: dict[str, Tensor], x: Tensor) -> T
 
 
 def _of_its_own(function: Callable[..., Any], *fixed: Any) -> Callable[..., Any]:
-    """The function with a code object that no other function shares: torch files compiled graphs under
-    the code object, and without guards it could not tell two stacks apart."""
+    """The function with a code object that no other function shares: torch files compiled graphs
+    under the code object, and without guards it could not tell two stacks apart."""
 
     def step(*args: Any) -> Any:
         return function(*fixed, *args)

@@ -1,4 +1,5 @@
-"""Choreographies over a lossy network: groups, exchanges, engines, faults, delays and the ledger."""
+"""Choreographies over a lossy network: groups, exchanges, engines, faults, delays and the
+ledger."""
 
 from colonnade.network.absent import ABSENT, Absent, is_absent, locally
 from colonnade.network.delays import Delays

@@ -1,9 +1,9 @@
 """The value of a party that is not run by this process.
 
-In the projected engine a process runs one party, yet executes every line of the choreography. Whatever
-belongs to a group with no member here is `ABSENT`: it absorbs every operation, so a line that concerns other
-parties costs nothing and changes nothing. Branching on it is an error, which enforces the first rule of
-choreographies: control flow depends only on what every party knows.
+In the projected engine a process runs one party, yet executes every line of the choreography.
+Whatever belongs to a group with no member here is `ABSENT`: it absorbs every operation, so a line
+that concerns other parties costs nothing and changes nothing. Branching on it is an error, which
+enforces the first rule of choreographies: control flow depends only on what every party knows.
 """
 
 from __future__ import annotations
@@ -60,5 +60,6 @@ def is_absent(value: object) -> TypeIs[Absent]:
 
 
 def locally(function: Callable[..., Any], *values: Any) -> Any:
-    """The function's result where all values are here, absent elsewhere: a party's own computation."""
+    """The function's result where all values are here, absent elsewhere: a party's own
+    computation."""
     return ABSENT if any(value is ABSENT for value in values) else function(*values)

@@ -1,14 +1,15 @@
 """Virtual time: a deterministic scheduler for coroutines.
 
-Integer nanoseconds; events in (time, sequence) order; no sets anywhere, so a run is a function of its inputs.
-A task that waits for a signal nobody will give is a deadlock, reported with the names of the waiting tasks.
-(See docs/decisions/0003-our-own-scheduler.md for why none of the existing loops would do.)
+Integer nanoseconds; events in (time, sequence) order; no sets anywhere, so a run is a function of
+its inputs. A task that waits for a signal nobody will give is a deadlock, reported with the names
+of the waiting tasks. (See docs/decisions/0003-our-own-scheduler.md for why none of the existing
+loops would do.)
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -58,7 +59,7 @@ class Clock:
 
     def __init__(self) -> None:
         self.now = 0
-        self._queue: list[tuple[int, int, Task]] = []
+        self._queue: list[tuple[int, int, Task | Callable[[], None]]] = []
         self._sequence = 0
         self._tasks: list[Task] = []
 
@@ -81,14 +82,10 @@ class Clock:
                 await self.wait(task.finished)
         return [task.result for task in tasks]
 
-    def call_at(self, time: int, action: Any) -> None:
+    def call_at(self, time: int, action: Callable[[], None]) -> None:
         """Run a plain function at a time (the delivery of a message)."""
-
-        async def act() -> None:
-            action()
-
-        task = Task("delivery", act())
-        self._resume(task, max(time, self.now))
+        self._sequence += 1
+        heapq.heappush(self._queue, (max(time, self.now), self._sequence, action))
 
     def run(self, *programs: tuple[str, Coroutine[Any, Any, Any]]) -> list[Any]:
         """Runs the programs to their end; an exception in one ends all."""
@@ -104,14 +101,18 @@ class Clock:
         return [task.result for task in tasks]
 
     def _step(self) -> None:
-        while self._queue:
-            time, ticket, task = heapq.heappop(self._queue)
-            if task.ticket == ticket and not task.done:
-                break
-        else:
+        if not self._queue:
             names = [task.name for task in self._tasks if not task.done]
             raise Deadlock(f"nothing can happen any more; waiting: {', '.join(names)}")
-        self.now = time
+        time, ticket, event = heapq.heappop(self._queue)
+        if not isinstance(event, Task):
+            self.now = time
+            event()
+        elif event.ticket == ticket and not event.done:
+            self.now = time
+            self._go_on(event)
+
+    def _go_on(self, task: Task) -> None:
         if task.waiting_for is not None:
             if task in task.waiting_for.waiters:  # woken by time, not by the signal
                 task.waiting_for.waiters.remove(task)

@@ -1,6 +1,7 @@
 """How long things take: computing before a message leaves, and its way to the receiver.
 
-Times are drawn for whole exchanges at once from one stream, so every process of a simulation knows all of them.
+Times are drawn for whole exchanges at once from one stream, so every process of a simulation knows
+all of them.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ Spec = float | dict[str, Any]
 
 
 class Delays(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`compute` and `latency`: seconds, `{ exponential = mean }`, or a table from party or group name to either.
-    `speed`: factors by party or group name (0.5 takes twice as long to compute). `bandwidth`: bits per second and link."""
+    """`compute` and `latency`: seconds, `{ exponential = mean }`, or a table from party or group
+    name to either. `speed`: factors by party or group name (0.5 takes twice as long to compute).
+    `bandwidth`: bits per second and link."""
 
     compute: Spec = 0.0
     latency: Spec = 0.0
@@ -56,7 +58,8 @@ class DelaySampler:
         return self._draw("compute", group)
 
     def transfer(self, links: Links, bytes: np.ndarray) -> np.ndarray:
-        """Nanoseconds each message is under way; a party's message to itself takes none. [receivers, slots]"""
+        """Nanoseconds each message is under way; a party's message to itself takes none.
+        [receivers, slots]"""
         constant, random = self._parameters("latency", links.src)
         time = constant[links.senders]
         if random.any():

@@ -1,12 +1,14 @@
 """What fails, when: seeded samplers of party and link faults.
 
-A fault specification is a small frozen struct; `sampler(...)` gives the stateful process behind it. Every
-process of a simulation draws the same numbers, because every party executes every exchange of the choreography.
+A fault specification is a small frozen struct; `sampler(...)` gives the stateful process behind it.
+Every process of a simulation draws the same numbers, because every party executes every exchange of
+the choreography.
 
-Clocks, as in the papers: `connection` and `client` faults are drawn at each communication (DVFL, section 6.1 and
-appendix D.2: alive → down with probability `down`, dead → up with probability `up`); `aggregator` faults once per round;
-`device` and `communication` faults once per round, independently (MAGS, definitions 2 and 3), or with `stay` as a Markov
-chain that moves at each communication and keeps the long-run fault rate (MAGS, appendix G.2).
+Clocks, as in the papers: `connection` and `client` faults are drawn at each communication (DVFL,
+section 6.1 and appendix D.2: alive → down with probability `down`, dead → up with probability
+`up`); `aggregator` faults once per round; `device` and `communication` faults once per round,
+independently (MAGS, definitions 2 and 3), or with `stay` as a Markov chain that moves at each
+communication and keeps the long-run fault rate (MAGS, appendix G.2).
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ Mask = np.ndarray | None  # bool; None stands for "all"
 
 @dataclass(frozen=True)
 class Passage:
-    """The fate of one exchange's messages, by receiver and slot: what left, and what of it got through."""
+    """The fate of one exchange's messages, by receiver and slot: what left, and what of it got
+    through."""
 
     sent: Mask  # [receivers, in-degree]
     arrived: Mask  # [receivers, in-degree]
@@ -78,24 +81,30 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Connection(Fault, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A link between two parties dies with `down` and returns with `up`, drawn at each communication."""
+    """A link between two parties dies with `down` and returns with `up`, drawn at each
+    communication."""
 
     down: float
     up: float = 1.0
 
     def sampler(self, seed: int, groups: Sequence[Group]) -> Sampler:
-        return LinkFaults(_Chain(self.down, self.up, 1.0, self.stream(seed)), directed=False, every_round=False)
+        return LinkFaults(
+            _Chain(self.down, self.up, 1.0, self.stream(seed)), directed=False, every_round=False
+        )
 
 
 class Client(Fault, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A column holder dies with `down` and returns with `up`, drawn at each forward or backward call."""
+    """A column holder dies with `down` and returns with `up`, drawn at each forward or backward
+    call."""
 
     down: float
     up: float = 1.0
 
     def sampler(self, seed: int, groups: Sequence[Group]) -> Sampler:
         struck = _playing("client", groups)
-        return PartyFaults(_Chain(self.down, self.up, 1.0, self.stream(seed)), struck, every_round=False)
+        return PartyFaults(
+            _Chain(self.down, self.up, 1.0, self.stream(seed)), struck, every_round=False
+        )
 
 
 class Aggregator(Fault, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -106,11 +115,14 @@ class Aggregator(Fault, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def sampler(self, seed: int, groups: Sequence[Group]) -> Sampler:
         struck = _playing("aggregator", groups)
-        return PartyFaults(_Chain(self.down, self.up, 1.0, self.stream(seed)), struck, every_round=True)
+        return PartyFaults(
+            _Chain(self.down, self.up, 1.0, self.stream(seed)), struck, every_round=True
+        )
 
 
 class Device(Fault, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A device is absent with probability `rate`: anew each round, or with `stay` as a Markov chain."""
+    """A device is absent with probability `rate`: anew each round, or with `stay` as a Markov
+    chain."""
 
     rate: float
     stay: float | None = None
@@ -121,7 +133,8 @@ class Device(Fault, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Communication(Fault, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A directed link is absent with probability `rate`: anew each round, or with `stay` as a Markov chain."""
+    """A directed link is absent with probability `rate`: anew each round, or with `stay` as a
+    Markov chain."""
 
     rate: float
     stay: float | None = None
@@ -132,8 +145,8 @@ class Communication(Fault, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class Catastrophe(Fault, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """In round `at` each column holder is lost with probability `rate`; the lost ones return one after
-    the other, spread evenly over the following `recovery` rounds (0: never)."""
+    """In round `at` each column holder is lost with probability `rate`; the lost ones return one
+    after the other, spread evenly over the following `recovery` rounds (0: never)."""
 
     at: int
     rate: float
@@ -155,8 +168,8 @@ class Catastrophe(Fault, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Trace(Fault, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Replays a recording (`.npz`): arrays `sent:a>b` and `arrived:a>b` [exchanges, receivers, slots] and `alive:a`
-    [rounds, members]. A trace that is shorter than the run starts again."""
+    """Replays a recording (`.npz`): arrays `sent:a>b` and `arrived:a>b` [exchanges, receivers,
+    slots] and `alive:a` [rounds, members]. A trace that is shorter than the run starts again."""
 
     path: str
 
@@ -186,7 +199,8 @@ def _playing(role: str, groups: Sequence[Group]) -> tuple[str, ...]:
 
 
 def _stationary(rate: float, stay: float | None, stream: np.random.Generator) -> _Chain:
-    """A chain whose share of absence is `rate` at every time; `stay` = probability that up stays up."""
+    """A chain whose share of absence is `rate` at every time; `stay` = probability that up stays
+    up."""
     if stay is None:
         return _Chain(rate, 1 - rate, 1 - rate, stream)
     down = 1 - stay if rate > 0 else 0.0

@@ -12,7 +12,8 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Inbox:
-    """Messages by receiver and slot. What did not arrive is zero in `value` and False in `arrived`."""
+    """Messages by receiver and slot. What did not arrive is zero in `value` and False in
+    `arrived`."""
 
     raw: Tensor  # [receivers here, in-degree, ...]; anything where nothing arrived: read `value`
     arrived: Tensor  # [receivers here, in-degree] bool
@@ -40,7 +41,8 @@ class Inbox:
         return replace(self, arrived=arrived, everything=bool(arrived.all()))
 
     def concat(self) -> Tensor:
-        """Side by side in slot order, zeros where nothing came. [receivers here, rows, total width]"""
+        """Side by side in slot order, zeros where nothing came. [receivers here, rows, total
+        width]"""
         if self.widths is not None:
             value = self.value
             return torch.cat([value[:, j, :, :w] for j, w in enumerate(self.widths)], dim=-1)
@@ -55,7 +57,8 @@ class Inbox:
         return masked(joined, wide[:, None, :])
 
     def split(self, joined: Tensor) -> Tensor:
-        """The inverse of `concat`: by slot, padded where widths differ. [receivers here, in-degree, rows, width]"""
+        """The inverse of `concat`: by slot, padded where widths differ. [receivers here, in-degree,
+        rows, width]"""
         receivers, slots, rows, width = self.raw.shape
         if self.widths is None:
             return joined.view(receivers, rows, slots, width).transpose(1, 2)
@@ -74,19 +77,22 @@ class Inbox:
         return total / _over(self.arrived.sum(1).clamp(min=1), total)
 
     def maximum(self) -> tuple[Tensor, Tensor]:
-        """Largest over what arrived (zero where nothing did), and the slot it came from. [receivers here, ...]"""
+        """Largest over what arrived (zero where nothing did), and the slot it came from. [receivers
+        here, ...]"""
         low = torch.finfo(self.value.dtype).min
         seen = torch.where(_over(self.arrived, self.value), self.value, low)
         largest, slot = seen.max(1)
         return torch.where(_over(self.any, largest), largest, 0), slot
 
     def latest(self, register: Register, rows: Tensor | None = None) -> Inbox:
-        """Remember what arrived and fill what did not from memory; what was never heard stays missing."""
+        """Remember what arrived and fill what did not from memory; what was never heard stays
+        missing."""
         return register.exchange(self, rows)
 
 
 class Register:
-    """The newest value of every slot; with `rows`, the newest value of every slot *for each row*."""
+    """The newest value of every slot; with `rows`, the newest value of every slot *for each
+    row*."""
 
     def __init__(self, rows: int | None = None) -> None:
         self.rows = rows

@@ -1,7 +1,7 @@
 """What left each party: messages and bytes per sender, receiver and kind of content.
 
-Bytes are those of the content itself, without headers, so that they can be compared with a paper's formula.
-A message that a party sends to itself is not counted: it does not leave.
+Bytes are those of the content itself, without headers, so that they can be compared with a paper's
+formula. A message that a party sends to itself is not counted: it does not leave.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class Account:
     countable: np.ndarray  # real links between different parties
     messages: np.ndarray  # [receivers, slots]
     bytes: np.ndarray  # [receivers, slots]
-    # Exchanges that used every link, not yet spread over the arrays: {bytes per message: how often}.
-    # One dictionary entry costs far less than two array additions in the hot path.
+    # Exchanges that used every link, not yet spread over the arrays: {bytes per message: how
+    # often}. One dictionary entry costs far less than two array additions in the hot path.
     full: dict[int, int] = field(default_factory=dict)
 
     def settle(self) -> None:
@@ -40,7 +40,8 @@ class Ledger:
     def add(
         self, phase: str, kind: str, links: Links, sent: np.ndarray | None, size: int | np.ndarray
     ) -> None:
-        """One exchange; `sent` None means over every link; `size` is bytes per message, or per [receiver, slot]."""
+        """One exchange; `sent` None means over every link; `size` is bytes per message, or per
+        [receiver, slot]."""
         key = (phase, kind, links.src.name, links.dst.name)
         account = self._accounts.get(key)
         if account is None:
@@ -69,7 +70,8 @@ class Ledger:
         return messages, bytes
 
     def rows(self) -> Iterator[tuple[str, str, str, str, int, int]]:
-        """(phase, sender, receiver, kind, messages, bytes) for every link that carried something."""
+        """(phase, sender, receiver, kind, messages, bytes) for every link that carried
+        something."""
         for phase, kind, account in self.accounts():
             links = account.links
             for r, j in zip(*np.nonzero(account.messages), strict=True):

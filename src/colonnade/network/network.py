@@ -1,14 +1,16 @@
 """The network that a choreography runs over.
 
-An algorithm is one global program: what each group computes, and what it sends to which group. Two engines run the same
-program: *stacked* (this process runs all parties) and *projected* (this process runs one). Five rules make that work:
+An algorithm is one global program: what each group computes, and what it sends to which group. Two
+engines run the same program: *stacked* (this process runs all parties) and *projected* (this
+process runs one). Five rules make that work:
 
-1. Control flow depends only on what every party knows: the configuration, the round number, a value just shared by
-   `agree`. A decision made by one party is sent before anyone branches on it.
-2. Gradients never cross an exchange by autograd: `send` detaches. So the code shows, and the ledger counts, exactly
-   what leaves each party.
+1. Control flow depends only on what every party knows: the configuration, the round number, a value
+just shared by `agree`. A decision made by one party is sent before anyone branches on it.
+2. Gradients never cross an exchange by autograd: `send` detaches. So the code shows, and the ledger
+counts, exactly what leaves each party.
 3. Randomness comes from named streams (root seed, party, purpose), never from global state.
-4. Every party executes every `send`, in the same order; messages are matched by (program, round, step).
+4. Every party executes every `send`, in the same order; messages are matched by (program, round,
+step).
 5. Programs that run at their own pace are started with `concurrently`; each has its own rounds.
 """
 
@@ -68,7 +70,8 @@ Item = TypeVar("Item", covariant=True)
 
 
 class Schedule(Protocol[Item]):
-    """What to do in each round: known to every party, for example batches drawn from the shared seed."""
+    """What to do in each round: known to every party, for example batches drawn from the shared
+    seed."""
 
     def __len__(self) -> int: ...
     def __getitem__(self, round: int, /) -> Item: ...
@@ -76,7 +79,8 @@ class Schedule(Protocol[Item]):
 
 @dataclass(frozen=True)
 class World:
-    """The public facts of a federation: who plays what, who is linked to whom, what fails and how long things take."""
+    """The public facts of a federation: who plays what, who is linked to whom, what fails and how
+    long things take."""
 
     groups: tuple[Group, ...]
     columns: Group  # the column holders; the graph is over them
@@ -124,10 +128,11 @@ class Network(ABC):
     ) -> Inbox:
         """Every member of `src` sends to the members of `dst` it is linked to.
 
-        `value` is [senders here, *shape], or [senders here, out-degree, *shape] if `addressed`, with the links in the
-        order of the slots of the opposite direction. `kind` names the content for the ledger; `shape` is that of one
-        message, which receivers rely on. `where` says which senders (or which of their links) send at all. `widths` are
-        the true sizes of the last axis where it is padded: by sender, or by receiver if `addressed`.
+        `value` is [senders here, *shape], or [senders here, out-degree, *shape] if `addressed`,
+        with the links in the order of the slots of the opposite direction. `kind` names the content
+        for the ledger; `shape` is that of one message, which receivers rely on. `where` says which
+        senders (or which of their links) send at all. `widths` are the true sizes of the last axis
+        where it is padded: by sender, or by receiver if `addressed`.
         """
         links = self.links(src, dst)
         passage = self._passage(links, wait)
@@ -146,12 +151,14 @@ class Network(ABC):
 
     @abstractmethod
     async def agree(self, value: Tensor | Absent, src: Group) -> list[float]:
-        """A small decision of the only member of `src`, told to every party, so that all may branch on it. It is part
-        of the control of the training, not of its content: it is repeated until it has come through."""
+        """A small decision of the only member of `src`, told to every party, so that all may branch
+        on it. It is part of the control of the training, not of its content: it is repeated until
+        it has come through."""
 
     @abstractmethod
     async def concurrently(self, *programs: Callable[[Self], Coroutine[Any, Any, None]]) -> None:
-        """Programs that share the parties' state but go at their own pace, each on a network of its own."""
+        """Programs that share the parties' state but go at their own pace, each on a network of its
+        own."""
 
     def rounds(self, schedule: Schedule[Item], start: int = 0) -> Rounds[Item]:
         """`async for item in net.rounds(schedule)`: the shared round counter."""
@@ -172,8 +179,8 @@ class Network(ABC):
 
     @abstractmethod
     def within(self, phase: Phase) -> Self:
-        """The same parties for something that happens inside this round, with rounds of its own: faults
-        and ledger tell training, validation and inference apart."""
+        """The same parties for something that happens inside this round, with rounds of its own:
+        faults and ledger tell training, validation and inference apart."""
 
     def links(self, src: Group, dst: Group) -> Links:
         if (src, dst) not in self._links:
@@ -210,8 +217,9 @@ class Network(ABC):
         r, j = (int(index[0]) for index in np.nonzero(missing))
         sender = links.src.parties[links.senders[r, j]]
         raise PartyLost(
-            f"{sender} does not reach {links.dst.parties[r]}: {ATTEMPTS} attempts in round {self.round} failed, and this "
-            f"method waits for everyone. Choose a policy that goes on without it (missing = zeros, skip, buffer or stale)."
+            f"{sender} does not reach {links.dst.parties[r]}: {ATTEMPTS} attempts in round "
+            f"{self.round} failed, and this method waits for everyone. Choose one that goes on "
+            f"without it (missing = zeros, skip, buffer or stale)."
         )
 
     def _child(self, child: Self) -> Self:
@@ -234,7 +242,8 @@ class Parcel:
 
     @property
     def slot_widths(self) -> tuple[int, ...] | None:
-        """The widths by slot of a receiver. Unequal widths mean that all receivers hear the same senders."""
+        """The widths by slot of a receiver. Unequal widths mean that all receivers hear the same
+        senders."""
         if self.widths is None or self.addressed:
             return None
         return tuple(self.widths[s] for s in self.links.senders[0])

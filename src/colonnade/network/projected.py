@@ -1,7 +1,7 @@
 """The projected engine: this process runs one party.
 
-The same choreography as in the stacked engine, with real messages. What belongs to other parties is absent; what
-did not arrive is False in the same mask.
+The same choreography as in the stacked engine, with real messages. What belongs to other parties is
+absent; what did not arrive is False in the same mask.
 """
 
 from __future__ import annotations
@@ -35,13 +35,14 @@ class Mailbox:
 
     letters: dict[Key, Tensor | None] = field(default_factory=dict)  # None: "nothing to say"
     registers: dict[Box, Tensor] = field(default_factory=dict)
+    passed: dict[str, tuple[int, int]] = field(default_factory=dict)  # program → round and step
     news: Signal = field(default_factory=Signal)
 
     def put(self, header: Header, value: Tensor | None) -> None:
         h = header
         if h.register and value is not None:
             self.registers[h.program, h.src, h.sender, h.dst, h.receiver, h.kind] = value
-        elif not h.register:
+        elif not h.register and (h.round, h.step) > self.passed.get(h.program, (-1, -1)):
             key = (h.program, h.round, h.step, h.src, h.sender, h.dst, h.receiver)
             self.letters[key] = value
         self.news.notify()
@@ -99,7 +100,9 @@ class ProjectedNetwork(Network):
         await self.clock.join(tasks)
 
     def _of_party(self, program: str) -> Self:
-        return self._child(type(self)(self.world, self.party, self.transport, program, self.mailbox))
+        return self._child(
+            type(self)(self.world, self.party, self.transport, program, self.mailbox)
+        )
 
     async def _exchange(self, parcel: Parcel, passage: Passage) -> Inbox:
         links = parcel.links
@@ -110,13 +113,19 @@ class ProjectedNetwork(Network):
             sizes = np.broadcast_to(np.asarray(parcel.bytes), links.shape)
             transfer = self._delays.transfer(links, sizes)
         if senders := self.here(links.src):
-            await self.clock.sleep_until(self.clock.now + max(int(computing[s]) for s in senders))
+            if work := max(int(computing[s]) for s in senders):
+                await self.clock.sleep_until(self.clock.now + work)
             self._post(parcel, passage, transfer)
         if parcel.wait is LATEST:
-            await self.clock.sleep_until(self.clock.now)  # let everybody post before anybody reads
-        if not self.here(links.dst):
-            return cast(Inbox, ABSENT)
-        return await self._collect(parcel, passage)
+            # Turns: everybody posts, then everybody reads. So parties that never wait for a message
+            # stay in step as long as nothing takes time.
+            await self.clock.sleep_until(self.clock.now)
+        inbox = cast(Inbox, ABSENT)
+        if self.here(links.dst):
+            inbox = await self._collect(parcel, passage)
+        if parcel.wait is LATEST:
+            await self.clock.sleep_until(self.clock.now)
+        return inbox
 
     # -- sending ----------------------------------------------------------------------------------
 
@@ -171,6 +180,7 @@ class ProjectedNetwork(Network):
         else:
             await self._wait(parcel.wait, links, members, expected)
             read = self._read_letter
+        self.mailbox.passed[self.program] = (self.round, self.step)  # what comes later is too late
         value = torch.zeros(len(members), links.shape[1], *parcel.shape)
         arrived = torch.zeros(len(members), links.shape[1], dtype=torch.bool)
         for i, r in enumerate(members):

@@ -1,7 +1,8 @@
 """The stacked engine: this process runs all parties.
 
-An exchange is an indexing operation with an arrival mask; its cost grows with the number of links. Time is virtual:
-every party has its own clock, moved by computing, by waiting, and by the arrival of messages.
+An exchange is an indexing operation with an arrival mask; its cost grows with the number of links.
+Time is virtual: every party has its own clock, moved by computing, by waiting, and by the arrival
+of messages.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ from torch import Tensor
 
 from colonnade.network.absent import Absent
 from colonnade.network.clock import SECOND, Clock
+from colonnade.network.delays import Delays
 from colonnade.network.faults import Passage, Phase
 from colonnade.network.inbox import Inbox
 from colonnade.network.network import BYTES, Network, Parcel, Wait, World, seconds
 from colonnade.network.topology import Group, Links
 
 NEVER = np.iinfo(np.int64).max
+_INSTANT = Delays().sampler(0)
 
 
 @dataclass
@@ -85,7 +88,7 @@ class StackedNetwork(Network):
         size = parcel.bytes
         self.ledger.add(self.phase, parcel.kind, links, sent, size)
         value = _by_slot(cast(Tensor, parcel.value).detach(), links, parcel.addressed)
-        if self._delays is not None:
+        if self._delays is not None or parcel.wait.kind == "deadline":
             arrived, value = self._take_time(parcel, value, arrived, size)
             if self.clock is not None:
                 await self.clock.sleep_until(int(self._times(links.dst).max()))
@@ -98,12 +101,13 @@ class StackedNetwork(Network):
     def _take_time(
         self, parcel: Parcel, value: Tensor, arrived: np.ndarray | None, size: int | np.ndarray
     ) -> tuple[np.ndarray, Tensor]:
-        """Moves the clocks of senders and receivers; returns what is there when the receivers go on."""
-        assert self._delays is not None
+        """Moves the clocks of senders and receivers; returns what is there when the receivers go
+        on."""
+        delays = self._delays or _INSTANT
         links, wait = parcel.links, parcel.wait
         coming = links.real if arrived is None else links.real & arrived
-        self._time[self._party(links.src)] += self._delays.compute(links.src)
-        transfer = self._delays.transfer(links, np.broadcast_to(np.asarray(size), links.shape))
+        self._time[self._party(links.src)] += delays.compute(links.src)
+        transfer = delays.transfer(links, np.broadcast_to(np.asarray(size), links.shape))
         arrival = np.where(coming, self._times(links.src)[links.senders] + transfer, NEVER)
         begin = self._times(links.dst)
         if wait.kind == "latest":

@@ -1,8 +1,8 @@
 """Who can talk to whom: groups of parties, the graph between devices, and edge lists.
 
-The graph connects the column holders (clients, devices). Everybody else (server, owner) is linked to everybody.
-A party is always linked to itself when it plays in both groups; such a message never leaves it, never fails
-and is never counted.
+The graph connects the column holders (clients, devices). Everybody else (server, owner) is linked
+to everybody. A party is always linked to itself when it plays in both groups; such a message never
+leaves it, never fails and is never counted.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from colonnade.errors import InputError
 
 @dataclass(frozen=True)
 class Group:
-    """Parties that do the same thing. `role` says which faults strike them: client, aggregator or owner."""
+    """Parties that do the same thing. `role` says which faults strike them: client, aggregator or
+    owner."""
 
     name: str
     parties: tuple[str, ...]
@@ -33,8 +34,9 @@ class Group:
 class Links:
     """The links from one group to another, by receiver: slot j of receiver r is its j-th sender.
 
-    Sparse rows are padded; `real` is False there. The links of the opposite direction list the same neighbours in
-    the same order, so what receiver r computes per slot can be sent back with `addressed=True` as it stands.
+    Sparse rows are padded; `real` is False there. The links of the opposite direction list the same
+    neighbours in the same order, so what receiver r computes per slot can be sent back with
+    `addressed=True` as it stands.
     """
 
     src: Group
@@ -172,7 +174,7 @@ def _side(n: int, kind: str) -> int:
     side = round(n**0.5)
     if side * side != n:
         raise InputError(
-            f"network.topology: {kind} lays the devices on a square, so data.parties must be a square "
-            f"number (4, 9, 16, …), not {n}"
+            f"network.topology: {kind} lays the devices on a square, so data.parties must be a "
+            f"square number (4, 9, 16, …), not {n}"
         )
     return side

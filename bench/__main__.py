@@ -1,0 +1,103 @@
+"""`python -m bench [name …] [--json]`: run benchmarks, print figures beside their targets."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+from collections.abc import Callable
+from dataclasses import asdict
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from bench import autoencoder, devices, growth, overhead
+from bench.timing import Figure, Spread
+
+BENCHMARKS: dict[str, Callable[[], list[Figure]]] = {
+    "devices": devices.run,
+    "autoencoder": autoencoder.run,
+    "overhead": overhead.run,
+    "growth": growth.run,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="name", help=", ".join(BENCHMARKS))
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    arguments = parser.parse_args()
+    unknown = [name for name in arguments.names if name not in BENCHMARKS]
+    if unknown:
+        parser.error(f"no benchmark {unknown[0]!r}; there are {', '.join(BENCHMARKS)}")
+    torch.set_num_threads(1)
+    progress = Console(stderr=True)
+    figures: list[Figure] = []
+    for name in arguments.names or BENCHMARKS:
+        with progress.status(name):
+            figures += BENCHMARKS[name]()
+    if arguments.json:
+        print(json.dumps(document(figures), indent=2))
+    else:
+        Console().print(table(figures))
+
+
+def document(figures: list[Figure]) -> dict[str, object]:
+    return {
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "threads": torch.get_num_threads(),
+        "figures": [asdict(figure) | {"reached": figure.reached} for figure in figures],
+    }
+
+
+def table(figures: list[Figure]) -> Table:
+    caption = (
+        "One thread. Ratios: median over turns, and smallest – largest; the target is held against "
+        "wall time. Differs by: largest difference of a parameter from the plain loop's after some "
+        "steps, eager devices in double precision."
+    )
+    result = Table(caption=caption)
+    for header in ("benchmark", "variant"):
+        result.add_column(header)
+    for header in ("ms", "ratio, wall", "ratio, cpu", "target"):
+        result.add_column(header, justify="right", no_wrap=True)
+    result.add_column("reached")
+    result.add_column("differs by", justify="right")
+    for figure in figures:
+        result.add_row(*_cells(figure), end_section=figure is _last(figures, figure.benchmark))
+    return result
+
+
+def _cells(figure: Figure) -> tuple[str, ...]:
+    measure, target = figure.result, figure.target
+    return (
+        figure.benchmark,
+        f"{figure.variant} ({figure.meaning})" if figure.meaning else figure.variant,
+        f"{figure.milliseconds:.3f}",
+        _spread(measure.wall, figure.percent) if measure else "",
+        _spread(measure.cpu, figure.percent) if measure else "",
+        f"{'≥' if target.at_least else '≤'} {_text(target.limit, figure.percent)}"
+        if target
+        else "",
+        "" if figure.reached is None else "yes" if figure.reached else "no",
+        "" if figure.difference is None else f"{figure.difference:.0e}",
+    )
+
+
+def _spread(spread: Spread, percent: bool) -> str:
+    low, high = _text(spread.low, percent), _text(spread.high, percent)
+    return f"{_text(spread.median, percent)} ({low} – {high})"
+
+
+def _text(value: float, percent: bool) -> str:
+    return f"{100 * value:.0f} %" if percent else f"{value:.2f}"
+
+
+def _last(figures: list[Figure], benchmark: str) -> Figure:
+    return [figure for figure in figures if figure.benchmark == benchmark][-1]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,251 @@
+"""`VFLClassifier`: an algorithm of Colonnade as a scikit-learn estimator.
+
+The parties are simulated in this process. Each holds some columns of X and scales them by itself;
+the labels are where the algorithm has them. Prediction runs the algorithm's own choreography.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from numbers import Integral
+from typing import Any, Self
+
+import msgspec
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor, nn
+
+from colonnade.algorithms import registry
+from colonnade.algorithms.algorithm import Algorithm, Point, Settings
+from colonnade.algorithms.task import Task
+from colonnade.data import Rows, VerticalData, from_arrays
+from colonnade.data.mapping import check as check_columns
+from colonnade.data.partition import columns_by_name
+from colonnade.errors import ColonnadeError, InputError
+from colonnade.experiments.config import parse_fault, parse_method
+from colonnade.experiments.run import Curve, build, drive, ledger_rows, one_thread
+from colonnade.network import Fault, StackedNetwork
+
+OWN = ("algorithm", "encoder", "head", "epochs", "batch", "lr", "optimizer")
+FACTORIES = {"encoder": "lambda width: …", "head": "lambda width, classes: …"}
+
+Columns = Sequence[str] | Sequence[int]
+
+
+class VFLClassifier(ClassifierMixin, BaseEstimator):
+    """Vertical federated learning with scikit-learn's conventions.
+
+    `parties`: a number (neighbouring columns, evenly), or the columns of each party by name or
+    number. `encoder`, `head`: layer widths, or factories `width → Module` and `(width, classes) →
+    Module`. `faults`: a `[[faults]]` table. `options`: further keys of the algorithm's
+    `[[methods]]` table; the other parameters are as there.
+
+    After `fit`: `classes_`, `n_features_in_`, `feature_names_in_`, `parties_` (names), `ledger_`
+    (what left each party) and `history_` (the training curve).
+    """
+
+    feature_names_in_: NDArray[np.str_]  # only where X has names
+
+    def __init__(
+        self,
+        algorithm: str = "splitnn",
+        parties: int | Mapping[str, Columns] = 2,
+        encoder: Sequence[int] | Callable[[int], nn.Module] | None = None,
+        head: Sequence[int] | Callable[[int, int], nn.Module] | None = None,
+        epochs: int | None = None,
+        batch: int = 64,
+        lr: float | dict[str, float] = 1e-3,
+        optimizer: str = "adam",
+        validation: float = 0.1,
+        faults: Mapping[str, Any] | Fault | None = None,
+        options: Mapping[str, Any] | None = None,
+        random_state: int | np.random.RandomState | None = None,
+        verbose: bool = False,
+    ) -> None:
+        self.algorithm = algorithm
+        self.parties = parties
+        self.encoder = encoder
+        self.head = head
+        self.epochs = epochs
+        self.batch = batch
+        self.lr = lr
+        self.optimizer = optimizer
+        self.validation = validation
+        self.faults = faults
+        self.options = options
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Train over the parties. Bad parameters and bad data raise InputError, a ValueError."""
+        settings, fault = self._settings(), self._fault()
+        X, y = validate_data(self, X, y)
+        check_classification_targets(y)
+        classes, codes = np.unique(y, return_inverse=True)
+        if len(classes) < 2:
+            raise InputError(f"y holds one class only ({classes[0]}); at least two are needed")
+        seed = self._seed()
+        data = self._deal(X, codes, seed)
+        with one_thread():
+            algorithm, net = build(settings, data, seed, fault=fault)
+            curve = Curve(net, algorithm, lambda share: None)
+            algorithm.watch = self._watch(curve)
+            drive(algorithm.train(net))
+        self.model_ = Trained.of(algorithm, data, fault)
+        self.classes_ = classes
+        self.parties_ = list(data.clients)
+        self.ledger_ = ledger_rows(net.ledger)
+        self.history_ = curve.points
+        return self
+
+    def predict_proba(self, X: Any) -> NDArray[np.float32]:
+        """Class probabilities [rows, classes], in the order of `classes_`."""
+        check_is_fitted(self, "model_")
+        X = validate_data(self, X, reset=False)
+        with one_thread():
+            return torch.softmax(self.model_.logits(X), 1).numpy()
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The most probable class of each row."""
+        best = self.predict_proba(X).argmax(1)
+        return self.classes_[best]
+
+    # -- parameters into the terms of an experiment -----------------------------------------------
+
+    def _settings(self) -> Settings:
+        """Checked as a `[[methods]]` table is; factories, which no file can hold, come after."""
+        options = _table(self.options or {}, "options", '{"missing": "stale"}')
+        given = _table({key: getattr(self, key) for key in OWN}, "", "")
+        for key in options:
+            if key in given:
+                raise InputError(f"options: {key} is a parameter of its own; pass {key}=…")
+        factories = {key: given.pop(key) for key in FACTORIES if callable(given[key])}
+        for key, factory in factories.items():
+            if isinstance(factory, nn.Module):
+                raise InputError(
+                    f"{key}: got a module, expected a function that makes one for each party, "
+                    f"{key}={FACTORIES[key]}"
+                )
+        settings = parse_method(given | options, type(self).__name__)
+        return msgspec.structs.replace(settings, **factories)
+
+    def _fault(self) -> Fault:
+        if isinstance(self.faults, Fault):
+            self.faults.check()
+            return self.faults
+        table = _table(self.faults or {}, "faults", '{"kind": "connection", "down": 0.3}')
+        return parse_fault({"name": "faults", **table}, "faults")
+
+    def _seed(self) -> int:
+        """A number is the seed itself, as in an experiment; None leaves numpy's global stream
+        alone."""
+        if isinstance(self.random_state, Integral):
+            return int(self.random_state)
+        if self.random_state is None:
+            return int(np.random.default_rng().integers(2**31))
+        return int(check_random_state(self.random_state).randint(2**31 - 1))
+
+    def _deal(self, X: NDArray[Any], y: NDArray[np.int64], seed: int) -> VerticalData:
+        """The columns to their holders; no validation rows where they would cost a whole class."""
+        with _naming_parameters():
+            held = self._held(X.shape[1])
+            data = from_arrays(X, y, **held, validation=self.validation, seed=seed, name="X")
+            if len(data.train.y.unique()) == data.classes:
+                return data
+            return from_arrays(X, y, **held, validation=0.0, seed=seed, name="X")
+
+    def _held(self, width: int) -> dict[str, Any]:
+        """Who holds which columns, as `from_arrays` takes it."""
+        parties = self.parties
+        if isinstance(parties, Mapping):
+            names = [str(name) for name in getattr(self, "feature_names_in_", range(width))]
+            named = {
+                str(party): [_name(column, names, str(party)) for column in columns]
+                for party, columns in parties.items()
+            }
+            check_columns(named, names, "X")
+            parts = columns_by_name(names, named).parts
+            return {"columns": [part.columns for part in parts], "clients": list(named)}
+        if isinstance(parties, bool) or not isinstance(parties, Integral):
+            raise InputError(f"parties: expected a number or a dict of columns, got {parties!r}")
+        if not 1 <= parties <= width:
+            raise InputError(
+                f"parties = {parties}: X has {width} feature(s), so it takes 1 to {width} parties"
+            )
+        return {"parties": int(parties)}
+
+    def _watch(self, curve: Curve) -> Callable[[Point], None]:
+        def watch(point: Point) -> None:
+            curve.add(point)
+            if self.verbose:
+                figures = ", ".join(f"{key} {value:.4g}" for key, value in point.metrics.items())
+                print(f"epoch {point.epoch}: {figures}")
+
+        return watch
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What prediction needs and nothing more: no row of the training data is in here."""
+
+    settings: Settings
+    fault: Fault
+    task: Task
+    layout: VerticalData  # without rows: who holds which columns, and how they are scaled
+    weights: dict[str, list[dict[str, Tensor]]]  # by stack, then by member
+
+    @classmethod
+    def of(cls, algorithm: Algorithm, data: VerticalData, fault: Fault) -> Trained:
+        weights = {name: stack.snapshot() for name, (_, stack) in algorithm.stacks.items()}
+        values = (v for members in weights.values() for state in members for v in state.values())
+        if not all(bool(value.isfinite().all()) for value in values):
+            raise ColonnadeError("the weights are not finite numbers any more; try a smaller lr")
+        none = Rows(tuple(torch.zeros(0, width) for width in data.widths), data.train.y[:0].clone())
+        layout = replace(data, train=none, validation=none, test=none, extra=())
+        return cls(algorithm.set, fault, algorithm.task, layout, weights)
+
+    def logits(self, x: NDArray[Any]) -> Tensor:
+        """[rows, classes]"""
+        algorithm = registry()[self.settings.algorithm](self.settings, self.task)
+        net = StackedNetwork(algorithm.world(fault=self.fault))
+        unknown = torch.zeros(len(x), dtype=torch.int64)  # labels: prediction does not read them
+        new = Rows(self.layout.apply_split(x), unknown)
+        algorithm.join(net, replace(self.layout, test=new))
+        for name, (_, stack) in algorithm.stacks.items():
+            stack.restore(self.weights[name])
+        return drive(algorithm.predict(net.within("inference"), algorithm.data.test))
+
+
+@contextmanager
+def _naming_parameters() -> Iterator[None]:
+    """The data layer names keys of the experiment file; here they are parameters."""
+    try:
+        yield
+    except InputError as error:
+        text = str(error).replace("data.columns", "parties")
+        raise InputError(text.replace("data.validation", "validation")) from None
+
+
+def _name(column: Any, names: Sequence[str], party: str) -> str:
+    if not isinstance(column, Integral):
+        return str(column)
+    if not 0 <= int(column) < len(names):
+        raise InputError(
+            f"parties: {party!r} gets column {column}, but X has columns 0 to {len(names) - 1}"
+        )
+    return names[int(column)]
+
+
+def _table(given: Any, parameter: str, example: str) -> dict[str, Any]:
+    """A dict with plain values: those of a parameter grid are often numpy's."""
+    if not isinstance(given, Mapping):
+        raise InputError(f"{parameter}: expected a dict such as {example}, got {given!r}")
+    numpys = (np.generic, np.ndarray)
+    return {k: v.tolist() if isinstance(v, numpys) else v for k, v in given.items()}

@@ -1,0 +1,105 @@
+"""The algorithm test kit: what every registered algorithm must do. A new one gets it for free."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+
+from colonnade.algorithms import registry
+from colonnade.algorithms.algorithm import Settings
+from colonnade.data import DataSpec, VerticalData, load
+from colonnade.experiments.run import drive
+from colonnade.network import Delays, Fault
+from colonnade.network.faults import Aggregator, Client, Communication, Connection
+from colonnade.testing import Trained, difference, projected, stacked
+
+ALGORITHMS = list(registry())
+FAULTS = [
+    Connection(name="connection", down=0.3, up=0.3),
+    Client(name="client", down=0.3, up=0.3),
+    Aggregator(name="aggregator", down=0.3, up=0.5),
+    Communication(name="always", rate=0.3, when="always"),
+]
+
+
+@cache
+def digits(rows: int | None = None) -> VerticalData:
+    return load(DataSpec(dataset="digits", rows=rows), seed=0)
+
+
+def settings(name: str, epochs: int, **more: object) -> Settings:
+    return registry()[name].settings(name=name, algorithm=name, epochs=epochs, **more)  # pyright: ignore[reportArgumentType]
+
+
+@cache
+def learnt(name: str) -> Trained:
+    return stacked(settings(name, 40, optimizer="adam", lr=3e-3), digits())
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_it_learns_digits(name: str) -> None:
+    assert learnt(name).metrics["test_accuracy"] > 0.9
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_equal_seeds_give_equal_weights_and_other_seeds_others(name: str) -> None:
+    one, again, other = (stacked(settings(name, 2), digits(300), seed=s) for s in (0, 0, 1))
+    for party, tensors in one.weights.items():
+        for key, value in tensors.items():
+            assert torch.equal(value, again.weights[party][key])
+    assert any(
+        not torch.equal(value, other.weights[party][key])
+        for party, tensors in one.weights.items()
+        for key, value in tensors.items()
+    )
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_all_parties_in_one_process_or_each_on_its_own_train_the_same_model(
+    name: str, fault: Fault
+) -> None:
+    delays = Delays(compute={"exponential": 0.1}, latency=0.01)
+    one = stacked(settings(name, 3), digits(300), fault=fault, delays=delays)
+    each = projected(settings(name, 3), digits(300), fault=fault, delays=delays)
+    assert difference(one, each) < 1e-6
+    told = [trained.metrics for trained in each.values() if trained.metrics]
+    assert told == [one.metrics], "the label holder, and nobody else, knows the result"
+    rows = sorted(one.net.ledger.rows())
+    assert sorted(row for t in each.values() for row in t.net.ledger.rows()) == rows
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_it_sends_what_it_declares_and_nothing_else(name: str) -> None:
+    declared = {(e.kind, e.src, e.dst) for e in registry()[name].exchanges}
+    sent = learnt(name).net.ledger.kinds()
+    assert sent <= declared
+    assert {kind for kind, _, _ in declared - sent} <= {"decision"}, "declares what it never sends"
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_saved_models_predict_the_same_when_loaded(name: str, tmp_path: Path) -> None:
+    trained = learnt(name)
+    trained.algorithm.save(tmp_path, trained.net)
+    files = {path.stem for path in tmp_path.glob("*.safetensors")}
+    assert files <= set(trained.net.world.parties)
+    fresh = stacked(settings(name, 1), digits(), seed=9)
+    fresh.algorithm.load(tmp_path, fresh.net)
+    part = trained.algorithm.data.test
+    expected = drive(trained.algorithm.predict(trained.net.within("inference"), part))
+    assert torch.equal(
+        expected, drive(fresh.algorithm.predict(fresh.net.within("inference"), part))
+    )
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_the_steps_that_get_compiled_train_the_same_model(name: str) -> None:
+    eager = stacked(settings(name, 2), digits(200))
+    with torch.compiler.set_stance("force_eager"):  # tests/models compiles one stack for real
+        compiled = stacked(settings(name, 2, compile=True), digits(200))
+    for party, tensors in eager.weights.items():
+        for key, value in tensors.items():
+            assert torch.allclose(value, compiled.weights[party][key], atol=1e-5), key

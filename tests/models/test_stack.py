@@ -1,0 +1,169 @@
+"""Stacks: the same as separate modules, however they are computed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from colonnade.models import Optimizer, Stack, cross_entropy, mlp
+from colonnade.models.layers import cnn, output_width
+from colonnade.network import is_absent
+
+
+class Residual(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(6, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + torch.tanh(self.inner(x))
+
+
+class Branching(nn.Module):
+    """Looks at its data, which vmap cannot."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.layer(x)
+        return y * 2 if y.sum().item() > 0 else y
+
+
+FACTORIES: dict[str, tuple[Callable[[], nn.Module], str]] = {
+    "sequential": (lambda: mlp([6, 5, 4]), "baddbmm"),
+    "nested": (
+        lambda: nn.Sequential(mlp([6, 5], last=nn.ReLU), nn.Linear(5, 4, bias=False)),
+        "baddbmm",
+    ),
+    "normalised": (lambda: nn.Sequential(nn.Linear(6, 4), nn.LayerNorm(4)), "vmap"),
+    "own module": (Residual, "vmap"),
+    "images": (
+        lambda: nn.Sequential(nn.Unflatten(1, (1, 2, 3)), nn.Conv2d(1, 3, 2), nn.Flatten()),
+        "vmap",
+    ),
+    "batch norm": (lambda: nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4)), "vmap"),
+    "branching": (Branching, "loop"),
+}
+
+
+@pytest.mark.parametrize("name", FACTORIES)
+def test_a_stack_computes_and_differentiates_like_its_modules(name: str) -> None:
+    factory, how = FACTORIES[name]
+    torch.manual_seed(1)
+    modules = [factory() for _ in range(3)]
+    stack = Stack(modules, Optimizer("sgd", 0.1), input_widths=[6, 6, 6])
+    assert stack.cohorts[0].how == how
+    x, gradient = (
+        torch.randn(3, 7, 6),
+        torch.randn(3, 7, stack.predict(torch.zeros(3, 2, 6)).shape[-1]),
+    )
+    out = stack(x)
+    stack.backward(out, gradient)
+    for i, module in enumerate(modules):
+        alone = module(x[i])
+        assert torch.allclose(out[i], alone, atol=1e-5)
+        gradients = torch.autograd.grad(alone, list(module.parameters()), gradient[i])
+        for (key, value), g in zip(module.named_parameters(), gradients, strict=True):
+            assert torch.allclose(stack.member_state(i)[key], value - 0.1 * g, atol=1e-5), key
+        for key, value in module.named_buffers():
+            assert torch.allclose(stack.member_state(i)[key].float(), value.float(), atol=1e-5), key
+
+
+def test_what_vmap_refuses_is_noted_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "colonnade.models.stack"):
+        Stack([Branching(), Branching()], Optimizer(), input_widths=[6, 6])
+    assert "Branching" in caplog.text
+    assert "one by one" in caplog.text
+
+
+@given(widths=st.lists(st.integers(1, 6), min_size=1, max_size=5))
+def test_members_of_unequal_widths_compute_on_their_own_columns_only(widths: list[int]) -> None:
+    torch.manual_seed(0)
+    modules = [mlp([w, 4, 1 + w % 3]) for w in widths]
+    stack = Stack(modules, Optimizer("sgd", 0.1), input_widths=widths)
+    x = torch.randn(len(widths), 5, max(widths))
+    out = stack(x)
+    stack.backward(out, torch.ones_like(out))
+    for i, (module, w) in enumerate(zip(modules, widths, strict=True)):
+        alone = module(x[i, :, :w])
+        assert torch.allclose(out[i, :, : alone.shape[1]], alone, atol=1e-6)
+        assert (out[i, :, alone.shape[1] :] == 0).all()
+        gradients = torch.autograd.grad(alone.sum(), list(module.parameters()))
+        for (key, value), g in zip(module.named_parameters(), gradients, strict=True):
+            assert torch.allclose(stack.member_state(i)[key], value - 0.1 * g, atol=1e-5)
+
+
+@pytest.mark.parametrize("widths", [[6, 6, 6], [6, 3, 6]], ids=["equal", "unequal"])
+def test_compiled_steps_give_the_same_weights_as_eager_ones(widths: list[int]) -> None:
+    def train(compiled: bool) -> Stack:
+        torch.manual_seed(0)
+        stack = Stack(
+            [mlp([w, 8, 4]) for w in widths], Optimizer(), input_widths=widths, compile=compiled
+        )
+        for k in range(6):
+            rows = 16 if k % 2 else 10  # two shapes of batches
+            x, y = torch.randn(3, rows, 6), torch.randint(0, 4, (rows,))
+            out = stack(x)
+            stack.backward(out, torch.randn(3, rows, 4), torch.tensor([True, k % 2 == 0, True]))
+            stack.learn(x, y, cross_entropy, torch.tensor([k % 3 > 0, True, True]))
+        return stack
+
+    eager = train(False)
+    with torch.compiler.set_stance("default" if widths[1] == 6 else "force_eager"):
+        compiled = train(True)
+    for i in range(3):
+        for key, value in eager.member_state(i).items():
+            assert torch.allclose(value, compiled.member_state(i)[key], atol=1e-6)
+
+
+def test_learning_returns_each_members_loss_and_the_gradient_of_its_input() -> None:
+    torch.manual_seed(0)
+    modules = [mlp([6, 4]) for _ in range(2)]
+    stack = Stack(modules, Optimizer("sgd", 0.1))
+    x, y = torch.randn(2, 5, 6), torch.randint(0, 4, (5,))
+    losses, gradient = stack.learn(x, y, cross_entropy)
+    for i, module in enumerate(modules):
+        mine = x[i].clone().requires_grad_()
+        loss = F.cross_entropy(module(mine), y)
+        assert losses[i].item() == pytest.approx(loss.item(), abs=1e-6)
+        assert torch.allclose(gradient[i], torch.autograd.grad(loss, mine)[0], atol=1e-6)
+
+
+def test_dropout_inside_a_users_module_draws_from_the_members_own_stream() -> None:
+    def outputs(seeds: list[int]) -> Tensor:
+        torch.manual_seed(0)
+        modules = [nn.Sequential(nn.Linear(6, 50), nn.Dropout(0.5)) for _ in seeds]
+        return Stack(modules, Optimizer(), input_widths=[6] * len(seeds), seeds=seeds)(
+            torch.ones(len(seeds), 3, 6)
+        )
+
+    before = torch.random.get_rng_state()
+    torch.manual_seed(3)
+    pair, single = outputs([5, 7]), outputs([5])
+    assert torch.equal(pair[0] == 0, single[0] == 0)
+    assert not torch.equal(pair[0] == 0, pair[1] == 0)
+    torch.random.set_rng_state(before)
+
+
+def test_a_stack_with_nobody_here_answers_absent_and_does_nothing() -> None:
+    empty = Stack([], Optimizer())
+    assert is_absent(empty(torch.zeros(0)))
+    assert all(
+        is_absent(part) for part in empty.learn(torch.zeros(0), torch.zeros(0), cross_entropy)
+    )
+    empty.backward(torch.zeros(0), torch.zeros(0))
+
+
+@pytest.mark.parametrize("shape", [(1, 7, 28), (3, 8, 8), (1, 2, 8), (1, 1, 1)])
+def test_the_small_cnn_takes_any_part_of_an_image(shape: tuple[int, int, int]) -> None:
+    width = shape[0] * shape[1] * shape[2]
+    assert output_width(cnn(shape, 64), width) == 64
