@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import platform
+import sys
 from collections.abc import Callable
 from dataclasses import asdict
 
 import torch
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -21,6 +23,7 @@ BENCHMARKS: dict[str, Callable[[], list[Figure]]] = {
     "overhead": overhead.run,
     "growth": growth.run,
 }
+WIDTH = 100
 
 
 def main() -> None:
@@ -40,7 +43,8 @@ def main() -> None:
     if arguments.json:
         print(json.dumps(document(figures), indent=2))
     else:
-        Console().print(table(figures))
+        # Piped output has no width of its own, and the usual 80 columns are too few.
+        Console(width=None if sys.stdout.isatty() else WIDTH).print(table(figures))
 
 
 def document(figures: list[Figure]) -> dict[str, object]:
@@ -52,19 +56,21 @@ def document(figures: list[Figure]) -> dict[str, object]:
     }
 
 
+CAPTION = """\
+ratio: by wall time, median over turns (smallest – largest); cpu: its median by processor time
+devices, autoencoder: times as fast as the plain loop; overhead: the engine's share of a step
+growth: cost per link relative to the smallest grid
+differs by: largest difference of a parameter from the plain loop's after some steps"""
+
+
 def table(figures: list[Figure]) -> Table:
-    caption = (
-        "One thread. Ratios: median over turns, and smallest – largest; the target is held against "
-        "wall time. Differs by: largest difference of a parameter from the plain loop's after some "
-        "steps, eager devices in double precision."
+    result = Table(
+        box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), caption=CAPTION, caption_justify="left"
     )
-    result = Table(caption=caption)
     for header in ("benchmark", "variant"):
         result.add_column(header)
-    for header in ("ms", "ratio, wall", "ratio, cpu", "target"):
+    for header in ("ms", "ratio", "cpu", "target", "reached", "differs by"):
         result.add_column(header, justify="right", no_wrap=True)
-    result.add_column("reached")
-    result.add_column("differs by", justify="right")
     for figure in figures:
         result.add_row(*_cells(figure), end_section=figure is _last(figures, figure.benchmark))
     return result
@@ -74,10 +80,10 @@ def _cells(figure: Figure) -> tuple[str, ...]:
     measure, target = figure.result, figure.target
     return (
         figure.benchmark,
-        f"{figure.variant} ({figure.meaning})" if figure.meaning else figure.variant,
+        figure.variant,
         f"{figure.milliseconds:.3f}",
         _spread(measure.wall, figure.percent) if measure else "",
-        _spread(measure.cpu, figure.percent) if measure else "",
+        _text(measure.cpu.median, figure.percent) if measure else "",
         f"{'≥' if target.at_least else '≤'} {_text(target.limit, figure.percent)}"
         if target
         else "",

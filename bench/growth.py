@@ -31,7 +31,7 @@ def run() -> list[Figure]:
         first = name == smallest
         return Figure(
             "growth",
-            f"{name}, {grids[name].links:,} links",
+            name,
             milliseconds(turns, name),
             "" if first else "cost per link",
             None if first else relative,

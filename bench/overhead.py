@@ -77,8 +77,8 @@ def run() -> list[Figure]:
     variants = {
         "whole step": Variant(whole.run, 20),
         "without exchange": Variant(local.run, 20),
-        "one send of embeddings": Variant(sending.send_embeddings, 200),
-        "one send of gradients": Variant(sending.send_gradients, 200),
+        "send embeddings": Variant(sending.send_embeddings, 200),
+        "send gradients": Variant(sending.send_gradients, 200),
     }
     take_turns(variants, repeats=1)  # the first steps allocate
     turns = take_turns(variants, repeats=51)

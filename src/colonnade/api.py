@@ -26,9 +26,13 @@ def run(
     `out` is the output folder (a temporary one if not given), `set` overrides keys of a file
     (`"data.parties=8"`). The outcome holds the results; `outcome.report()` writes the page.
     """
+    source = "experiment"
     if isinstance(experiment, Mapping):
-        experiment = parse_experiment(experiment, "experiment")
+        experiment = parse_experiment(experiment, source)
     elif not isinstance(experiment, Experiment):
+        source = str(experiment)
         experiment = read_experiment(Path(experiment), set)
     folder = Path(out) if out is not None else Path(tempfile.mkdtemp(prefix="colonnade-"))
-    return run_experiment(experiment, folder, jobs=jobs, fresh=fresh, observer=observer)
+    return run_experiment(
+        experiment, folder, jobs=jobs, fresh=fresh, observer=observer, source=source
+    )

@@ -48,7 +48,7 @@ def demo(out: Out = None, jobs: Jobs = None, fresh: Fresh = False, as_json: Json
 
     with resources.as_file(resources.files("colonnade.experiments") / "demo.toml") as path:
         experiment = read_experiment(path)
-    _run(experiment, out or Path("colonnade-demo"), jobs, fresh, as_json)
+    _run(experiment, out or Path("colonnade-demo"), jobs, fresh, as_json, "demo")
 
 
 @app.command()
@@ -73,10 +73,10 @@ def run(
     results.jsonl, history/, ledger/, models/ and report.html.
     """
     from colonnade.experiments.config import read_experiment
-    from colonnade.experiments.runner import _slug
+    from colonnade.experiments.runner import slug
 
     experiment = read_experiment(file, set_ or [])
-    _run(experiment, out or Path("runs") / _slug(experiment.name), jobs, fresh, as_json)
+    _run(experiment, out or Path("runs") / slug(experiment.name), jobs, fresh, as_json, str(file))
 
 
 @app.command()
@@ -110,7 +110,9 @@ def datasets(as_json: Json = False) -> None:
     Console().print(table)
 
 
-def _run(experiment: Any, folder: Path, jobs: int | None, fresh: bool, as_json: bool) -> None:
+def _run(
+    experiment: Any, folder: Path, jobs: int | None, fresh: bool, as_json: bool, source: str
+) -> None:
     from colonnade.experiments.progress import Bar
     from colonnade.experiments.runner import run_experiment
 
@@ -119,7 +121,12 @@ def _run(experiment: Any, folder: Path, jobs: int | None, fresh: bool, as_json: 
     with bar:
         try:
             outcome = run_experiment(
-                experiment, folder, jobs=jobs or os.cpu_count() or 1, fresh=fresh, observer=bar
+                experiment,
+                folder,
+                jobs=jobs or os.cpu_count() or 1,
+                fresh=fresh,
+                observer=bar,
+                source=source,
             )
         except KeyboardInterrupt:
             bar.__exit__()

@@ -94,7 +94,7 @@ def make_folder(out: Path) -> Path:
                 write_lines(out / "ledger" / f"{run}.jsonl", ledger(1 + number))
                 metrics = {"test_accuracy": final, "test_loss": 1 - final}
                 cost = {"rounds": 10 * epochs, "bytes": 30_000 * epochs, "wall_seconds": 1.5}
-                results.append(Result(method, fault, seed, run, metrics, dict(cost)))
+                results.append(Result(method, fault, seed, run, dict(metrics), dict(cost)))
     write_results(out, results)
     return out
 
@@ -224,7 +224,7 @@ def test_one_seed_is_not_called_a_win(folder: Path) -> None:
         (lambda out: (out / "config.toml").unlink(), "not an output folder"),
         (lambda out: (out / "config.toml").write_text("= 3"), "not a resolved experiment file"),
         (lambda out: (out / "results.jsonl").unlink(), "no finished runs yet"),
-        (lambda out: (out / "results.jsonl").write_text("{}\n"), "damaged line"),
+        (lambda out: (out / "results.jsonl").write_text("{}\n"), "line 1: damaged"),
     ],
 )
 def test_a_folder_that_cannot_be_reported_on_is_named_with_the_reason(

@@ -52,7 +52,7 @@ def test_cells_are_mean_and_two_sample_standard_deviations() -> None:
     runs = finished()
     summary = summarise(runs, PLAN)
     for (method, faults), cell in summary.cells.items():
-        values = [r.metrics["test_accuracy"] for r in runs if r.key[:2] == (method, faults)]
+        values = [r.metrics["test_accuracy"] or 0 for r in runs if r.key[:2] == (method, faults)]
         assert cell.mean == pytest.approx(np.mean(values))
         assert cell.spread == pytest.approx(2 * np.std(values, ddof=1))
     assert len(summary.cells) == 4

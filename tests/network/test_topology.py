@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import networkx as nx
 import numpy as np
 import pytest
@@ -24,6 +26,12 @@ def test_clients_and_server_are_all_linked_whatever_the_graph_of_the_clients() -
     assert not links.own.any()
 
 
+def _kings_moves(side: int) -> Any:
+    """Neighbours at a distance up to √2."""
+    paths: Any = nx.strong_product(nx.path_graph(side), nx.path_graph(side))
+    return nx.convert_node_labels_to_integers(paths)
+
+
 @given(side=st.integers(2, 6), kind=st.sampled_from(["grid", "ring", "geometric"]))
 def test_edge_lists_agree_with_networkx(side: int, kind: str) -> None:
     group = devices(side * side)
@@ -35,11 +43,7 @@ def test_edge_lists_agree_with_networkx(side: int, kind: str) -> None:
     graph = {
         "grid": lambda: nx.convert_node_labels_to_integers(nx.grid_2d_graph(side, side)),
         "ring": lambda: nx.cycle_graph(side * side),
-        "geometric": lambda: nx.convert_node_labels_to_integers(  # pyright: ignore[reportArgumentType]
-            nx.strong_product(
-                nx.path_graph(side), nx.path_graph(side)
-            )  # a king's moves: distance √2
-        ),
+        "geometric": lambda: _kings_moves(side),
     }[kind]()
     expected = {(a, b) for edge in graph.edges for a, b in (edge, edge[::-1])}
     expected |= {(i, i) for i in range(side * side)}

@@ -55,8 +55,7 @@ class Centralised(Algorithm):
         losses = 0.0
         async for batch in net.rounds(self.batches):
             x, y = self.data.train.batch(batch.rows)
-            loss, _ = self.model.learn(x, y, cross_entropy)
-            losses = losses + loss
+            losses = losses + self.model.fit(x, y, cross_entropy)
             if batch.last:
                 if await self.end_of_epoch(net, batch, losses):
                     break

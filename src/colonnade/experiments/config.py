@@ -129,6 +129,8 @@ def convert(value: Any, kind: type[T], where: str) -> T:
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
+        if isinstance(error.__cause__, InputError):  # a struct's own check, with its own words
+            raise error.__cause__ from None
         reason, _, path = str(error).partition(" - at `$")
         path = path.rstrip("`")
         choices = _choices(kind, path.removeprefix("."))

@@ -13,8 +13,6 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-import msgspec
-
 from colonnade.errors import InputError
 from colonnade.experiments import plots
 from colonnade.experiments.results import (
@@ -61,10 +59,7 @@ class Folder:
 
 def write_report(folder: Path) -> Path:
     """Write `report.html` into an output folder, whole or not at all, and return its path."""
-    try:
-        page = _page(_read(folder))
-    except msgspec.DecodeError as error:
-        raise InputError(f"{folder}: damaged line: {error}; run again with --fresh") from None
+    page = _page(_read(folder))
     path = folder / REPORT
     partial = path.with_name(path.name + ".partial")
     partial.write_text(page, encoding="utf-8")

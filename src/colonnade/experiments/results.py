@@ -89,5 +89,7 @@ def _read_lines(path: Path, kind: Any) -> list[Any]:
                 rows.append(decoder.decode(line))
         except msgspec.DecodeError as error:
             if number != last:
-                raise InputError(f"{path}, line {number}: damaged ({error})") from error
+                raise InputError(
+                    f"{path}, line {number}: damaged ({error}); run again with --fresh"
+                ) from error
     return rows

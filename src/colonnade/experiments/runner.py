@@ -83,7 +83,7 @@ def grid(experiment: Experiment) -> list[Run]:
     runs: list[Run] = []
     for m, method in enumerate(experiment.methods):
         for f, fault in enumerate(experiment.faults):
-            name = f"{_slug(method.name)}.{_slug(fault.name)}"
+            name = f"{slug(method.name)}.{slug(fault.name)}"
             if any(
                 run.name.startswith(f"{name}.") and (run.method, run.fault) != (m, f)
                 for run in runs
@@ -100,9 +100,13 @@ def run_experiment(
     jobs: int = 1,
     fresh: bool = False,
     observer: Observer | None = None,
+    source: str = "experiment",
 ) -> Outcome:
-    """Run what is not done yet. Finished runs are safe at any moment."""
-    check(experiment)
+    """Run what is not done yet. Finished runs are safe at any moment. `source`: named in errors."""
+    try:
+        check(experiment)
+    except InputError as error:
+        raise InputError(f"{source}: {error}") from None
     prepare(experiment, folder, fresh)
     finished = {result.key: result for result in read_results(folder)}
     runs = grid(experiment)
@@ -264,5 +268,5 @@ def _portable(experiment: Experiment) -> bool:
     )
 
 
-def _slug(name: str) -> str:
+def slug(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "x"

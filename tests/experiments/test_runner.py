@@ -1,0 +1,175 @@
+"""The runner: complete, deterministic, interruptible, and careful with folders."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import safetensors.torch
+
+import colonnade as cn
+from colonnade.errors import InputError
+from colonnade.experiments.config import Experiment, parse_experiment
+from colonnade.experiments.results import read_history, read_ledger, read_results
+from colonnade.experiments.runner import grid, run_experiment
+
+
+def table(**more: Any) -> dict[str, Any]:
+    return {
+        "name": "small",
+        "seeds": [0, 1],
+        "data": {"dataset": "digits", "rows": 200},
+        "faults": [
+            {"name": "none"},
+            {"name": "clients .3/.5", "kind": "client", "down": 0.3, "up": 0.5},
+        ],
+        "methods": [
+            {"name": "one place", "algorithm": "centralised", "epochs": 2},
+            {"name": "SplitNN <zeros>", "algorithm": "splitnn", "epochs": 2},
+        ],
+        **more,
+    }
+
+
+def small(**more: Any) -> Experiment:
+    return parse_experiment(table(**more), "small")
+
+
+def without_wall(folder: Path) -> str:
+    return re.sub(r'"wall_seconds":[0-9.]+', "", (folder / "results.jsonl").read_text())
+
+
+def test_every_combination_runs_and_leaves_its_files(tmp_path: Path) -> None:
+    outcome = run_experiment(small(target=0.05), tmp_path / "out")
+    assert [r.key for r in outcome.results] == [
+        (method, fault, seed)
+        for method in ("one place", "SplitNN <zeros>")
+        for fault in ("none", "clients .3/.5")
+        for seed in (0, 1)
+    ]
+    assert read_results(outcome.folder) == outcome.results
+    for result in outcome.results:
+        assert 0 <= (result.metrics["test_accuracy"] or 0) <= 1
+        curve = read_history(outcome.folder, result.run)
+        assert [point["epoch"] for point in curve] == [1, 2]
+        last_decision = 4 * 2 * 4 if result.method != "one place" else 0
+        assert curve[-1]["bytes"] == (result.cost["bytes"] or 0) - last_decision
+        ledger = read_ledger(outcome.folder, result.run)
+        trained = [row for row in ledger if row.phase == "training"]
+        assert sum(row.bytes for row in trained) == result.cost["bytes"]
+        assert sum(row.messages for row in trained) == result.cost["messages"]
+        assert result.cost["rounds_to_target"] == curve[0]["round"]
+    models = outcome.folder / "models" / outcome.results[-1].run
+    assert {p.stem for p in models.iterdir()} == {
+        "server",
+        "client0",
+        "client1",
+        "client2",
+        "client3",
+    }
+    assert safetensors.torch.load_file(models / "client0.safetensors").keys() >= {
+        "encoder.0.weight"
+    }
+
+
+def test_bytes_without_faults_are_what_the_algorithm_says(tmp_path: Path) -> None:
+    """Each client and each row: one embedding there, one gradient back, 16 numbers of 4 bytes."""
+    experiment = small(seeds=[0], faults=[{"name": "none"}])
+    result = run_experiment(experiment, tmp_path / "out").results[-1]
+    rows, epochs, clients, decision = 180, 2, 4, 2 * 4
+    embeddings = rows * epochs * clients * 16 * 4
+    assert result.cost["bytes"] == 2 * embeddings + epochs * clients * decision
+
+
+def test_the_same_seed_gives_byte_identical_results_in_one_process_or_two(tmp_path: Path) -> None:
+    run_experiment(small(), tmp_path / "one", jobs=1)
+    run_experiment(small(), tmp_path / "two", jobs=2)
+    assert without_wall(tmp_path / "one") == without_wall(tmp_path / "two")
+    for part in ("history", "ledger"):
+        for path in (tmp_path / "one" / part).iterdir():
+            assert path.read_bytes() == (tmp_path / "two" / part / path.name).read_bytes()
+
+
+def test_a_second_call_goes_on_and_does_not_repeat_what_is_done(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    run_experiment(small(), folder)
+    lines = (folder / "results.jsonl").read_text().splitlines(keepends=True)
+    (folder / "results.jsonl").write_text(
+        "".join(lines[:3]) + lines[3][:20]
+    )  # cut off while writing
+    begun: list[tuple[int, int]] = []
+
+    class Watch:
+        def begin(self, total: int, done: int) -> None:
+            begun.append((total, done))
+
+        def advance(self, run: str, share: float) -> None: ...
+        def finish(self, run: str) -> None: ...
+
+    outcome = run_experiment(small(), folder, observer=Watch())
+    assert begun == [(8, 3)]
+    assert len(outcome.results) == 8
+    untouched = [json.loads(line) for line in lines[:3]]
+    assert [msgspec.to_builtins(r) for r in outcome.results[:3]] == untouched
+
+
+def test_another_experiments_folder_is_left_alone(tmp_path: Path) -> None:
+    run_experiment(small(seeds=[0]), tmp_path / "out")
+    before = (tmp_path / "out" / "results.jsonl").read_bytes()
+    with pytest.raises(InputError, match="holds another experiment"):
+        run_experiment(small(seeds=[1]), tmp_path / "out")
+    assert (tmp_path / "out" / "results.jsonl").read_bytes() == before
+    assert len(run_experiment(small(seeds=[1]), tmp_path / "out", fresh=True).results) == 4
+
+
+def test_a_folder_with_other_files_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("important")
+    with pytest.raises(InputError, match="not empty"):
+        run_experiment(small(), tmp_path)
+
+
+def test_a_run_that_fails_does_not_take_the_others_with_it(tmp_path: Path) -> None:
+    methods = [
+        {"name": "waits", "algorithm": "splitnn", "epochs": 1, "missing": "wait"},
+        {"name": "goes on", "algorithm": "splitnn", "epochs": 1},
+    ]
+    gone = [{"name": "gone", "kind": "client", "down": 0.3, "up": 0.0}]
+    outcome = run_experiment(small(methods=methods, faults=gone, seeds=[0]), tmp_path / "out")
+    assert [r.method for r in outcome.results] == ["goes on"]
+    assert "client" in outcome.failures["waits · gone · seed 0"]
+
+
+def test_what_can_be_known_to_be_wrong_is_said_before_anything_is_written(tmp_path: Path) -> None:
+    bad = [{"name": "cnn on a table", "algorithm": "splitnn", "encoder": "cnn"}]
+    experiment = small(methods=bad, data={"dataset": "wine"})
+    with pytest.raises(InputError, match=r"methods\[0\] \(cnn on a table\): encoder"):
+        run_experiment(experiment, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_names_that_look_alike_as_files_get_files_of_their_own() -> None:
+    methods = [{"name": name, "algorithm": "centralised"} for name in ("a b", "a-b", "A.B", "ä")]
+    runs = grid(small(methods=methods))
+    assert len({run.name for run in runs}) == len(runs) == 16
+
+
+def test_python_takes_a_table_a_file_or_an_experiment(tmp_path: Path) -> None:
+    one = cn.run(table(seeds=[0]), out=tmp_path / "one")
+    path = tmp_path / "small.toml"
+    path.write_text(small(seeds=[0, 1]).toml())
+    two = cn.run(path, out=tmp_path / "two", set=["seeds=[0]"])
+    assert [r.metrics for r in one.results] == [r.metrics for r in two.results]
+    assert one.report().read_text().startswith("<!DOCTYPE html>")
+
+
+def test_delays_show_up_as_virtual_seconds(tmp_path: Path) -> None:
+    network = {"delays": {"compute": 0.5, "latency": 0.25}}
+    experiment = small(network=network, seeds=[0], faults=[{"name": "none"}])
+    one_place, split = run_experiment(experiment, tmp_path / "out").results
+    rounds = split.cost["rounds"] or 0
+    assert split.cost["virtual_seconds"] >= rounds * 2 * 0.75  # pyright: ignore[reportOptionalOperand]
+    assert one_place.cost["virtual_seconds"] == 0

@@ -1,0 +1,195 @@
+"""The command line, as a user meets it: exit codes, messages, files."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXPERIMENT = """
+name = "quick"
+[data]
+dataset = "wine"
+[[methods]]
+name = "split"
+algorithm = "splitnn"
+epochs = 3
+"""
+
+CSV = """
+name = "own table"
+[data]
+path = "table.csv"
+label = "outcome"
+columns = { clinic = ["age", "weight"], lab = ["sugar"] }
+[[methods]]
+algorithm = "splitnn"
+epochs = 2
+"""
+
+
+def colonnade(*args: str, folder: Path, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", "from colonnade.cli import main; main()", *args],
+        cwd=folder,
+        env=os.environ | {"COLUMNS": "200"} | env,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def patients(rows: int = 60) -> list[list[str]]:
+    header = [["age", "weight", "sugar", "outcome"]]
+    return header + [
+        [str(30 + i), str(60 + i % 7), str(i % 2), "sick" if i % 2 else "well"] for i in range(rows)
+    ]
+
+
+def save(path: Path, rows: list[list[str]]) -> None:
+    path.write_text("\n".join(",".join(row) for row in rows) + "\n")
+
+
+def test_run_prints_a_table_writes_the_folder_and_goes_on_when_called_again(tmp_path: Path) -> None:
+    (tmp_path / "quick.toml").write_text(EXPERIMENT)
+    first = colonnade("run", "quick.toml", folder=tmp_path)
+    assert first.returncode == 0, first.stderr
+    assert "split" in first.stdout
+    assert "Test accuracy" in first.stdout
+    folder = tmp_path / "runs" / "quick"
+    assert {p.name for p in folder.iterdir()} == {
+        "config.toml", "results.jsonl", "history", "ledger", "models", "report.html",
+    }  # fmt: skip
+    before = (folder / "results.jsonl").read_bytes()
+    assert colonnade("run", "quick.toml", folder=tmp_path).returncode == 0
+    assert (folder / "results.jsonl").read_bytes() == before
+    (folder / "report.html").unlink()
+    assert colonnade("report", str(folder), folder=tmp_path).returncode == 0
+    assert (folder / "report.html").exists()
+
+
+def test_json_is_one_document_on_standard_output(tmp_path: Path) -> None:
+    (tmp_path / "quick.toml").write_text(EXPERIMENT)
+    done = colonnade("run", "quick.toml", "--json", "--set", "seeds=[3]", folder=tmp_path)
+    document = json.loads(done.stdout)
+    assert [result["seed"] for result in document["results"]] == [3]
+    listing = json.loads(colonnade("datasets", "--json", folder=tmp_path).stdout)
+    assert {"digits", "mnist", "handwritten"} <= {entry["name"] for entry in listing["datasets"]}
+
+
+def test_own_tables_run(tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text(CSV)
+    save(tmp_path / "table.csv", patients())
+    done = colonnade("run", "own.toml", "--json", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    ledger = next((tmp_path / "runs" / "own-table" / "ledger").iterdir()).read_text()
+    assert '"sender":"clinic"' in ledger
+
+
+def test_datasets_says_what_is_there_and_where_it_looked(tmp_path: Path) -> None:
+    shown = colonnade("datasets", folder=tmp_path, COLONNADE_DATA=str(tmp_path)).stdout
+    assert "digits" in shown
+    assert "embedded" in shown
+
+
+def test_help_names_every_command(tmp_path: Path) -> None:
+    shown = colonnade("--help", folder=tmp_path).stdout
+    for command in ("demo", "run", "report", "datasets"):
+        assert command in shown
+
+
+TABLE_MISTAKES = {
+    "text in a feature": (3, 0, "young", r"table.csv", "age", "3"),
+    "nothing in a feature": (4, 2, "", r"table.csv", "sugar", "4"),
+    "not a number": (2, 1, "nan", r"table.csv", "weight", "2"),
+}
+
+
+@pytest.mark.parametrize("name", TABLE_MISTAKES)
+def test_a_bad_value_is_found_by_file_column_and_row(tmp_path: Path, name: str) -> None:
+    row, column, value, *mentioned = TABLE_MISTAKES[name]
+    table = patients()
+    table[row][column] = value
+    (tmp_path / "own.toml").write_text(CSV)
+    save(tmp_path / "table.csv", table)
+    refused(colonnade("run", "own.toml", folder=tmp_path), *mentioned)
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "mentioned"),
+    [
+        ("quick.toml", "missing.toml", ["missing.toml", "cannot be read"]),
+        ("epochs = 3", "epoch = 3", ["methods[0].epoch", "epochs"]),
+        ("epochs = 3", 'epochs = "3"', ["methods[0].epochs", "int"]),
+        ('"wine"', '"wien"', ["wien", "wine"]),
+        ('dataset = "wine"', 'dataset = "wine"\nparties = 14', ["parties", "13"]),
+        ('name = "quick"', 'name = "quick"\nseeds = []', ["seeds"]),
+        (
+            "[[methods]]",
+            '[[faults]]\nname="f"\nkind="client"\ndown=2.0\n[[methods]]',
+            ["faults[0].down", "0 to 1"],
+        ),
+        ('dataset = "wine"', 'dataset = "caltech7"', ["caltech7", "COLONNADE_DATA"]),
+    ],
+)
+def test_bad_input_exits_with_2_and_says_what_is_wrong(
+    tmp_path: Path, old: str, new: str, mentioned: list[str]
+) -> None:
+    (tmp_path / "quick.toml").write_text(EXPERIMENT.replace(old, new))
+    file = new if new.endswith(".toml") else "quick.toml"
+    done = colonnade("run", file, folder=tmp_path, COLONNADE_DATA=str(tmp_path / "data"))
+    refused(done, file, *mentioned)
+
+
+@pytest.mark.parametrize(
+    ("change", "mentioned"),
+    [
+        (
+            lambda rows: [[*row[:3], "sick" if i else "outcome"] for i, row in enumerate(rows)],
+            ["one class"],
+        ),
+        (lambda rows: [], ["table.csv", "empty"]),
+    ],
+)
+def test_labels_of_one_class_and_empty_files_are_refused(
+    tmp_path: Path, change: object, mentioned: list[str]
+) -> None:
+    (tmp_path / "own.toml").write_text(CSV)
+    save(tmp_path / "table.csv", change(patients()))  # pyright: ignore[reportCallIssue]
+    refused(colonnade("run", "own.toml", folder=tmp_path), *mentioned)
+
+
+def test_a_column_of_two_parties_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text(CSV.replace('["sugar"]', '["sugar", "age"]'))
+    save(tmp_path / "table.csv", patients())
+    refused(colonnade("run", "own.toml", folder=tmp_path), "age", "clinic", "lab")
+
+
+def test_another_experiments_folder_and_a_report_of_nothing_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "quick.toml").write_text(EXPERIMENT)
+    assert colonnade("run", "quick.toml", "--out", "out", folder=tmp_path).returncode == 0
+    other = colonnade("run", "quick.toml", "--out", "out", "--set", "seeds=[7]", folder=tmp_path)
+    refused(other, "out", "another experiment", "--fresh")
+    refused(colonnade("report", "nowhere", folder=tmp_path), "nowhere")
+
+
+def test_a_lost_party_exits_with_1_and_names_it(tmp_path: Path) -> None:
+    gone = '[[faults]]\nname = "gone"\nkind = "client"\ndown = 0.5\nup = 0.0\n'
+    gone += '[[methods]]\nmissing = "wait"'
+    (tmp_path / "quick.toml").write_text(EXPERIMENT.replace("[[methods]]", gone))
+    done = colonnade("run", "quick.toml", folder=tmp_path)
+    assert done.returncode == 1
+    assert "does not reach server" in done.stdout
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+def refused(done: subprocess.CompletedProcess[str], *mentioned: str) -> None:
+    assert done.returncode == 2, done.stderr
+    for text in mentioned:
+        assert text in done.stderr, done.stderr
+    assert "Traceback" not in done.stderr
