@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from colonnade.experiments.run import drive
 from colonnade.models import Optimizer, Stack, cross_entropy, mlp
 from colonnade.network import Fault, Group, StackedNetwork, Topology, World
-from colonnade.network.faults import CLEAR, Passage, Sampler
+from colonnade.network.samplers import CLEAR, Passage, Sampler
 from colonnade.network.topology import Links
 from colonnade.seeds import numpy_stream, torch_stream
 

@@ -79,7 +79,7 @@ def test_a_stack_computes_and_differentiates_like_its_modules(name: str) -> None
 
 
 def test_what_vmap_refuses_is_noted_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO, "colonnade.models.stack"):
+    with caplog.at_level(logging.INFO, "colonnade.models.cohort"):
         Stack([Branching(), Branching()], Optimizer(), input_widths=[6, 6])
     assert "Branching" in caplog.text
     assert "one by one" in caplog.text

@@ -16,9 +16,9 @@ from colonnade.network.faults import (
     Connection,
     Device,
     Fault,
-    Recorder,
     Trace,
 )
+from colonnade.network.samplers import Recorder
 from colonnade.network.topology import Group, Topology, links_between
 
 CLIENTS = Group("clients", tuple(f"client{i}" for i in range(4)), "client")

@@ -14,47 +14,27 @@ communication and keeps the long-run fault rate (MAGS, appendix G.2).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal
 
 import msgspec
 import numpy as np
 
 from colonnade.errors import InputError
-from colonnade.network.topology import Group, Links
+from colonnade.network.samplers import (
+    Calm,
+    Chain,
+    Disaster,
+    LinkFaults,
+    PartyFaults,
+    Replay,
+    Sampler,
+)
+from colonnade.network.topology import Group
 from colonnade.seeds import numpy_stream
 
 Phase = Literal["training", "validation", "inference"]
 When = Literal["training", "inference", "always"]
-Mask = np.ndarray | None  # bool; None stands for "all"
-
-
-@dataclass(frozen=True)
-class Passage:
-    """The fate of one exchange's messages, by receiver and slot: what left, and what of it got
-    through."""
-
-    sent: Mask  # [receivers, in-degree]
-    arrived: Mask  # [receivers, in-degree]
-
-
-CLEAR = Passage(None, None)
-
-
-class Sampler(Protocol):
-    def exchange(self, links: Links, round: int) -> Passage: ...
-    def alive(self, group: Group, round: int) -> Mask: ...
-
-
-class Calm:
-    """Nothing ever fails."""
-
-    def exchange(self, links: Links, round: int) -> Passage:
-        return CLEAR
-
-    def alive(self, group: Group, round: int) -> Mask:
-        return None
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -89,7 +69,7 @@ class Connection(Fault, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def sampler(self, seed: int, groups: Sequence[Group]) -> Sampler:
         return LinkFaults(
-            _Chain(self.down, self.up, 1.0, self.stream(seed)), directed=False, every_round=False
+            Chain(self.down, self.up, 1.0, self.stream(seed)), directed=False, every_round=False
         )
 
 
@@ -103,7 +83,7 @@ class Client(Fault, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def sampler(self, seed: int, groups: Sequence[Group]) -> Sampler:
         struck = _playing("client", groups)
         return PartyFaults(
-            _Chain(self.down, self.up, 1.0, self.stream(seed)), struck, every_round=False
+            Chain(self.down, self.up, 1.0, self.stream(seed)), struck, every_round=False
         )
 
 
@@ -116,7 +96,7 @@ class Aggregator(Fault, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def sampler(self, seed: int, groups: Sequence[Group]) -> Sampler:
         struck = _playing("aggregator", groups)
         return PartyFaults(
-            _Chain(self.down, self.up, 1.0, self.stream(seed)), struck, every_round=True
+            Chain(self.down, self.up, 1.0, self.stream(seed)), struck, every_round=True
         )
 
 
@@ -164,7 +144,7 @@ class Catastrophe(Fault, frozen=True, kw_only=True, forbid_unknown_fields=True):
         order = stream.permutation(len(struck)) + 1
         returns = self.at + np.ceil(order * self.recovery / max(len(struck), 1))
         back = np.where(lost, returns if self.recovery else np.inf, -1)
-        return _Disaster(self.at, dict(zip(struck, back.tolist(), strict=True)))
+        return Disaster(self.at, dict(zip(struck, back.tolist(), strict=True)))
 
 
 class Trace(Fault, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -198,186 +178,11 @@ def _playing(role: str, groups: Sequence[Group]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(parties))
 
 
-def _stationary(rate: float, stay: float | None, stream: np.random.Generator) -> _Chain:
+def _stationary(rate: float, stay: float | None, stream: np.random.Generator) -> Chain:
     """A chain whose share of absence is `rate` at every time; `stay` = probability that up stays
     up."""
     if stay is None:
-        return _Chain(rate, 1 - rate, 1 - rate, stream)
+        return Chain(rate, 1 - rate, 1 - rate, stream)
     down = 1 - stay if rate > 0 else 0.0
     up = min(1.0, (1 - stay) * (1 - rate) / rate) if rate > 0 else 1.0
-    return _Chain(down, up, 1 - rate, stream)
-
-
-class _Chain:
-    """Two-state Markov chains, one per name, moved for chosen names at a time."""
-
-    def __init__(self, down: float, up: float, start: float, stream: np.random.Generator) -> None:
-        self.down, self.up, self.start, self.stream = down, up, start, stream
-        self.index: dict[object, int] = {}
-        self.state = np.zeros(0, dtype=bool)
-
-    def ids(self, names: Sequence[object]) -> np.ndarray:
-        new = [name for name in dict.fromkeys(names) if name not in self.index]
-        for name in new:
-            self.index[name] = len(self.index)
-        begun = self.stream.random(len(new)) < self.start
-        self.state = np.concatenate([self.state, begun])
-        return np.array([self.index[name] for name in names], dtype=np.int64)
-
-    def move(self, ids: np.ndarray | slice = slice(None)) -> None:
-        state = self.state[ids]
-        draw = self.stream.random(len(state))
-        self.state[ids] = np.where(state, draw >= self.down, draw < self.up)
-
-
-class PartyFaults:
-    """Parties that are away neither compute, nor send, nor receive."""
-
-    def __init__(self, chain: _Chain, struck: tuple[str, ...], every_round: bool) -> None:
-        self.chain, self.struck, self.every_round = chain, struck, every_round
-        self._place = dict(zip(struck, chain.ids(struck).tolist(), strict=True))
-        self._round = -1
-        self._tables: dict[str, tuple[np.ndarray, np.ndarray]] = {}
-        self._called: dict[tuple[str, str], np.ndarray] = {}
-
-    def exchange(self, links: Links, round: int) -> Passage:
-        if self.every_round:
-            self._new_round(round)
-        else:
-            self.chain.move(self._parties_of(links))
-        senders, receivers = self._state(links.src), self._state(links.dst)
-        if senders.all() and receivers.all():
-            return CLEAR
-        sent = senders[links.senders]
-        return Passage(sent, sent & receivers[:, None])
-
-    def alive(self, group: Group, round: int) -> Mask:
-        if self.every_round:
-            self._new_round(round)
-        return self._state(group)
-
-    def _new_round(self, round: int) -> None:
-        if round != self._round:
-            self.chain.move()
-            self._round = round
-
-    def _parties_of(self, links: Links) -> np.ndarray:
-        key = (links.src.name, links.dst.name)
-        if key not in self._called:
-            called = dict.fromkeys(links.src.parties + links.dst.parties)
-            ids = [i for party, i in self._place.items() if party in called]
-            self._called[key] = np.array(ids, dtype=np.int64)
-        return self._called[key]
-
-    def _state(self, group: Group) -> np.ndarray:
-        if group.name not in self._tables:
-            members = [i for i, party in enumerate(group.parties) if party in self._place]
-            ids = [self._place[group.parties[i]] for i in members]
-            self._tables[group.name] = np.array(members, np.int64), np.array(ids, np.int64)
-        members, ids = self._tables[group.name]
-        state = np.ones(len(group), dtype=bool)
-        state[members] = self.chain.state[ids]
-        return state
-
-
-class LinkFaults:
-    """A message over a link that is down does not leave its sender."""
-
-    def __init__(self, chain: _Chain, directed: bool, every_round: bool) -> None:
-        self.chain, self.directed, self.every_round = chain, directed, every_round
-        self._round = -1
-        self._tables: dict[tuple[str, str], tuple[np.ndarray, np.ndarray]] = {}
-
-    def exchange(self, links: Links, round: int) -> Passage:
-        each, by_slot = self._chains_of(links)
-        if not self.every_round:
-            self.chain.move(each)
-        elif round != self._round:
-            self.chain.move()
-            self._round = round
-        up = self.chain.state[by_slot] | links.own
-        return Passage(up, up)
-
-    def alive(self, group: Group, round: int) -> Mask:
-        return None
-
-    def _chains_of(self, links: Links) -> tuple[np.ndarray, np.ndarray]:
-        """The chains of these links: each once, and by receiver and slot."""
-        key = (links.src.name, links.dst.name)
-        if key not in self._tables:
-            pairs = [
-                (links.src.parties[sender], receiver)
-                for receiver, row in zip(links.dst.parties, links.senders, strict=True)
-                for sender in row
-            ]
-            names = pairs if self.directed else [tuple(sorted(pair)) for pair in pairs]
-            ids = self.chain.ids(names).reshape(links.shape)
-            self._tables[key] = np.unique(ids), ids
-        return self._tables[key]
-
-
-@dataclass(frozen=True)
-class _Disaster:
-    at: int
-    back: dict[str, float]  # the round of return
-
-    def exchange(self, links: Links, round: int) -> Passage:
-        if round < self.at:
-            return CLEAR
-        sent = self._state(links.src, round)[links.senders]
-        return Passage(sent, sent & self._state(links.dst, round)[:, None])
-
-    def alive(self, group: Group, round: int) -> Mask:
-        return None if round < self.at else self._state(group, round)
-
-    def _state(self, group: Group, round: int) -> np.ndarray:
-        return np.array([self.back.get(party, -1) <= round for party in group.parties])
-
-
-class Replay:
-    """Replays recorded masks, exchange by exchange."""
-
-    def __init__(self, masks: dict[str, np.ndarray]) -> None:
-        self.masks = masks
-        self.position: dict[str, int] = {}
-
-    def exchange(self, links: Links, round: int) -> Passage:
-        pair = f"{links.src.name}>{links.dst.name}"
-        k = self.position.get(pair, 0)
-        self.position[pair] = k + 1
-        return Passage(self._row(f"sent:{pair}", k), self._row(f"arrived:{pair}", k))
-
-    def alive(self, group: Group, round: int) -> Mask:
-        return self._row(f"alive:{group.name}", round)
-
-    def _row(self, key: str, k: int) -> Mask:
-        recorded = self.masks.get(key)
-        return None if recorded is None or not len(recorded) else recorded[k % len(recorded)]
-
-
-class Recorder:
-    """Wraps a sampler and keeps what it drew, for `Trace` to replay."""
-
-    def __init__(self, sampler: Sampler) -> None:
-        self.sampler = sampler
-        self.rows: dict[str, list[np.ndarray]] = {}
-
-    def exchange(self, links: Links, round: int) -> Passage:
-        passage = self.sampler.exchange(links, round)
-        pair = f"{links.src.name}>{links.dst.name}"
-        full = np.ones(links.shape, dtype=bool)
-        for key, mask in (("sent", passage.sent), ("arrived", passage.arrived)):
-            self.rows.setdefault(f"{key}:{pair}", []).append(full if mask is None else mask.copy())
-        return passage
-
-    def alive(self, group: Group, round: int) -> Mask:
-        mask = self.sampler.alive(group, round)
-        rows = self.rows.setdefault(f"alive:{group.name}", [])
-        state = np.ones(len(group), dtype=bool) if mask is None else mask.copy()
-        rows.extend([state] * (round + 1 - len(rows)))
-        rows[round] = state
-        return mask
-
-    def save(self, path: Path) -> None:
-        with path.open("wb") as file:
-            np.savez_compressed(file, **{key: np.stack(rows) for key, rows in self.rows.items()})  # pyright: ignore[reportArgumentType]
+    return Chain(down, up, 1 - rate, stream)

@@ -30,9 +30,10 @@ from colonnade.errors import PartyLost
 from colonnade.network.absent import Absent
 from colonnade.network.clock import SECOND
 from colonnade.network.delays import Delays, DelaySampler
-from colonnade.network.faults import CLEAR, Calm, Fault, Passage, Phase, Sampler
+from colonnade.network.faults import Fault, Phase
 from colonnade.network.inbox import Inbox
 from colonnade.network.ledger import Ledger
+from colonnade.network.samplers import CLEAR, Calm, Passage, Sampler
 from colonnade.network.topology import Group, Links, Topology, links_between
 from colonnade.seeds import seed_of
 

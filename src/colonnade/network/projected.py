@@ -16,9 +16,10 @@ from torch import Tensor
 
 from colonnade.network.absent import ABSENT, Absent, is_absent
 from colonnade.network.clock import SECOND, Clock, Signal
-from colonnade.network.faults import Passage, Phase
+from colonnade.network.faults import Phase
 from colonnade.network.inbox import Inbox
 from colonnade.network.network import BYTES, LATEST, Network, Parcel, Wait, World, seconds
+from colonnade.network.samplers import Passage
 from colonnade.network.topology import Group, Links
 from colonnade.network.transport.memory import MemoryTransport
 from colonnade.network.wire import Header, decode, encode

@@ -18,9 +18,10 @@ from torch import Tensor
 from colonnade.network.absent import Absent
 from colonnade.network.clock import SECOND, Clock
 from colonnade.network.delays import Delays
-from colonnade.network.faults import Passage, Phase
+from colonnade.network.faults import Phase
 from colonnade.network.inbox import Inbox
 from colonnade.network.network import BYTES, Network, Parcel, Wait, World, seconds
+from colonnade.network.samplers import Passage
 from colonnade.network.topology import Group, Links
 
 NEVER = np.iinfo(np.int64).max

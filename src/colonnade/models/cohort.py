@@ -1,0 +1,181 @@
+"""Members of equal architecture, computed together.
+
+A plain `Sequential` of `Linear` and activations is computed by batched matrix products, any other
+module by `vmap`, and what `vmap` refuses one member after the other.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, stack_module_state, vmap
+
+log = logging.getLogger(__name__)
+
+ELEMENTWISE = (
+    nn.ReLU,
+    nn.LeakyReLU,
+    nn.Sigmoid,
+    nn.Tanh,
+    nn.GELU,
+    nn.SiLU,
+    nn.ELU,
+    nn.Softplus,
+    nn.Identity,
+)
+
+WIDE = 16  # batched products with fewer outputs than this are slow
+
+
+class Cohort:
+    """Members of equal architecture."""
+
+    def __init__(
+        self, index: list[int], modules: list[nn.Module], seeds: list[int], width: int | None
+    ) -> None:
+        self.index = index
+        self.width = width
+        parameters, buffers = stack_module_state(modules)  # pyright: ignore[reportArgumentType]
+        self.parameters = {k: v.detach().requires_grad_() for k, v in parameters.items()}
+        self.buffers = {k: v.detach() for k, v in buffers.items()}
+        self.template = copy.deepcopy(modules[0])
+        self.streams = [torch.Generator().manual_seed(seed) for seed in seeds]
+        self.plan = _plan(self.template)
+        for step in self.plan or []:
+            if isinstance(step, Linear):
+                self._lay_out(step)
+        self.how = "baddbmm" if self.plan is not None else self._try_vmap(modules[0])
+
+    def forward(self, parameters: dict[str, Tensor], x: Tensor, training: bool) -> Tensor:
+        if self.width is not None and x.shape[-1] != self.width:
+            x = x[..., : self.width]
+        if self.plan is not None:
+            return _batched_products(self.plan, parameters, x)
+        self.template.train(training)
+        if self.how == "vmap":
+            return vmap(self._call)(parameters, self.buffers, x)
+        return self._one_by_one(parameters, x)
+
+    def _call(self, parameters: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor) -> Tensor:
+        return functional_call(self.template, (parameters, buffers), (x,))
+
+    def _one_by_one(self, parameters: dict[str, Tensor], x: Tensor) -> Tensor:
+        outputs = []
+        for i, stream in enumerate(self.streams):
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(int(torch.randint(2**62, (), generator=stream)))
+                mine = [{k: v[i] for k, v in d.items()} for d in (parameters, self.buffers)]
+                outputs.append(self._call(mine[0], mine[1], x[i]))
+        return torch.stack(outputs)
+
+    def _try_vmap(self, module: nn.Module) -> str:
+        """Whether `vmap` takes this module, found by trying on a copy of its state."""
+        try:
+            state = [
+                {k: v[:1].clone() for k, v in d.items()} for d in (self.parameters, self.buffers)
+            ]
+            width = self.width if self.width is not None else _input_width(module)
+            with torch.no_grad():
+                vmap(self._call)(state[0], state[1], torch.zeros(1, 2, width))
+        except Exception as error:
+            reason = str(error).split("\n")[0]
+            log.info(
+                "%s: members computed one by one, vmap refuses: %s", type(module).__name__, reason
+            )
+            return "loop"
+        return "vmap"
+
+    def _lay_out(self, step: Linear) -> None:
+        """Weights as [members, inputs, outputs]: so their gradients come out contiguous, as fused
+        optimisers need them. Narrow outputs are widened with zeros, which stay zeros: a product of
+        width 10 takes three times as long as one of width 16."""
+        extra = (0, step.stored - step.outputs)
+        weight = self.parameters[f"{step.name}weight"].detach().transpose(1, 2)
+        weight = nn.functional.pad(weight, extra).contiguous()
+        self.parameters[f"{step.name}weight"] = weight.requires_grad_()
+        if step.bias:
+            bias = self.parameters[f"{step.name}bias"].detach()
+            self.parameters[f"{step.name}bias"] = nn.functional.pad(bias, extra).requires_grad_()
+
+    def member_state(self, i: int) -> dict[str, Tensor]:
+        """Parameters and buffers of member i as its module has them; views, not copies."""
+        state = {k: v.detach()[i] for d in (self.parameters, self.buffers) for k, v in d.items()}
+        for step in self.plan or []:
+            if isinstance(step, Linear):
+                for name in (f"{step.name}weight", f"{step.name}bias")[: 1 + step.bias]:
+                    state[name] = state[name][..., : step.outputs].t()
+        return state
+
+
+@dataclass(frozen=True)
+class Linear:
+    """A linear layer in a plan of batched products."""
+
+    name: str  # of its parameters, up to "weight" and "bias"
+    inputs: int
+    outputs: int
+    bias: bool
+
+    @property
+    def stored(self) -> int:
+        return WIDE if self.inputs >= 2 * WIDE > 2 * self.outputs else self.outputs
+
+
+Plan = list[Linear | nn.Module]
+
+
+def _plan(module: nn.Module, prefix: str = "") -> Plan | None:
+    """A `Sequential` of `Linear` and activations as a list of steps; None for anything else."""
+    if type(module) is nn.Linear:
+        return [Linear(prefix, module.in_features, module.out_features, module.bias is not None)]
+    if isinstance(module, ELEMENTWISE):
+        return [module]
+    if type(module) is not nn.Sequential:
+        return None
+    steps: Plan = []
+    for name, child in module.named_children():
+        part = _plan(child, f"{prefix}{name}.")
+        if part is None:
+            return None
+        steps.extend(part)
+    return steps
+
+
+def _batched_products(plan: Plan, parameters: dict[str, Tensor], x: Tensor) -> Tensor:
+    for step in plan:
+        if not isinstance(step, Linear):
+            x = step(x)
+            continue
+        weight = parameters[f"{step.name}weight"]  # [members, inputs, outputs]
+        if step.bias:
+            x = torch.baddbmm(parameters[f"{step.name}bias"].unsqueeze(1), x, weight)
+        else:
+            x = torch.bmm(x, weight)
+        if step.stored != step.outputs:
+            x = x[..., : step.outputs]
+    return x
+
+
+def alike(
+    modules: Sequence[nn.Module], widths: Sequence[int] | None
+) -> list[tuple[list[int], int | None]]:
+    """Members by equal architecture: the printed structure and all shapes agree."""
+    groups: dict[Any, list[int]] = {}
+    for i, module in enumerate(modules):
+        shapes = tuple((name, tuple(v.shape)) for name, v in module.state_dict().items())
+        width = None if widths is None else widths[i]
+        groups.setdefault((repr(module), shapes, width), []).append(i)
+    return [(index, key[2]) for key, index in groups.items()]
+
+
+def _input_width(module: nn.Module) -> int:
+    for part in module.modules():
+        if isinstance(part, nn.Linear):
+            return part.in_features
+    raise ValueError("the width of the input is not known; give input_widths")
