@@ -15,6 +15,7 @@ from typing import Any
 
 from colonnade.errors import InputError
 from colonnade.experiments import plots
+from colonnade.experiments.findings import lead, verdict
 from colonnade.experiments.results import (
     CONFIG,
     Result,
@@ -137,71 +138,18 @@ def _plain(value: object) -> str:
 
 def _findings(folder: Folder) -> str:
     summary, plan = folder.summary, folder.plan
-    verdicts = [text for fault in plan.faults if (text := _verdict(summary, fault))]
+    verdicts = [text for fault in plan.faults if (text := verdict(summary, fault))]
     if len(verdicts) == 1:
         found = f'<p class="lead">{verdicts[0]}</p>'
     else:
         items = "".join(f"<li>{verdict}</li>" for verdict in verdicts)
-        found = f'<p class="lead">{_lead(summary)}</p><ul class="verdicts">{items}</ul>'
+        found = f'<p class="lead">{lead(summary)}</p><ul class="verdicts">{items}</ul>'
     if len(folder.results) < plan.runs:
         found += (
             f'<p class="note">Unfinished: {len(folder.results)} of {plan.runs} planned runs. '
             "The same command goes on from there.</p>"
         )
     return found
-
-
-def _leaders(summary: Summary, fault: str) -> list[str]:
-    """The best method and those level with it."""
-    ranking = summary.ranking(fault)
-    return [method for method, cell in ranking if summary.level(cell, ranking[0][1])]
-
-
-def _lead(summary: Summary) -> str:
-    """Who is ahead, over all fault settings."""
-    leaders = [found for fault in summary.plan.faults if (found := _leaders(summary, fault))]
-    alone = [found[0] for found in leaders if len(found) == 1]
-    if len(summary.plan.methods) == 1:
-        return f"{_strong(leaders[0][0])} under {len(leaders)} fault settings."
-    if not alone:
-        return "No method is clearly ahead: in every fault setting the best are level."
-    if len(set(alone)) == 1 and len(alone) == len(leaders):
-        return f"{_strong(alone[0])} is best in every fault setting."
-    first, *others = dict.fromkeys(alone)
-    text = f"{_strong(first)} is best in {alone.count(first)} of {len(leaders)} fault settings"
-    text += "".join(f", {_strong(method)} in {alone.count(method)}" for method in others)
-    level = len(leaders) - len(alone)
-    rest = f"; in the other{f' {level}' if level > 1 else ''} the best are level" if level else ""
-    return f"{text}{rest}."
-
-
-def _verdict(summary: Summary, fault: str) -> str:
-    """Which method is best in one fault setting, and by how much."""
-    ranking = summary.ranking(fault)
-    if not ranking:
-        return ""
-    place = "Without faults" if fault.lower() == "none" else f"Under “{escape(fault)}”"
-    unit = "\u00a0%" if summary.metric.percent else ""
-    figures = {m: f"{_strong(m)} ({summary.metric.text(c.mean)}{unit})" for m, c in ranking}
-    leaders = _leaders(summary, fault)
-    if len(ranking) == 1:
-        return f"{place}: {figures[leaders[0]]}."
-    if len(leaders) > 1:
-        return f"{place}, {_listed([figures[m] for m in leaders])} are level: within 2\u00a0sd."
-    (best, first), (second, other) = ranking[:2]
-    gap = summary.metric.text(abs(first.mean - other.mean))
-    ahead = f"{gap} points" if summary.metric.percent else gap
-    text = f"{place}, {figures[best]} is best, {ahead} ahead of {figures[second]}"
-    unsure = first.spread is None or other.spread is None
-    return text + ("; with one seed this may be chance." if unsure else ".")
-
-
-def _strong(name: str) -> str:
-    return f"<strong>{escape(name)}</strong>"
-
-
-def _listed(items: Sequence[str]) -> str:
-    return items[0] if len(items) == 1 else ", ".join(items[:-1]) + " and " + items[-1]
 
 
 def _results(folder: Folder) -> str:
@@ -296,7 +244,9 @@ def _table(grid: Grid) -> str:
     for number, (name, *cells) in enumerate(grid.rows):
         body += f'<tr><th scope="row">{escape(name)}</th>'
         for column, text in enumerate(cells, start=1):
-            shown = _strong(text) if (number, column) in grid.best else escape(text)
+            shown = escape(text)
+            if (number, column) in grid.best:
+                shown = f"<strong>{shown}</strong>"
             body += f'<td class="{kinds[column]}">{shown}</td>'
         body += "</tr>"
     caption = escape(grid.caption)

@@ -1,0 +1,63 @@
+"""Results in words: which method is best where, and when that may be chance."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+from colonnade.experiments.table import Summary
+
+
+def _leaders(summary: Summary, fault: str) -> list[str]:
+    """The best method and those level with it."""
+    ranking = summary.ranking(fault)
+    return [method for method, cell in ranking if summary.level(cell, ranking[0][1])]
+
+
+def lead(summary: Summary) -> str:
+    """Who is ahead, over all fault settings."""
+    leaders = [found for fault in summary.plan.faults if (found := _leaders(summary, fault))]
+    alone = [found[0] for found in leaders if len(found) == 1]
+    if len(summary.plan.methods) == 1:
+        return f"{_strong(leaders[0][0])} under {len(leaders)} fault settings."
+    if not alone:
+        return "No method is clearly ahead: in every fault setting the best are level."
+    if len(set(alone)) == 1 and len(alone) == len(leaders):
+        return f"{_strong(alone[0])} is best in every fault setting."
+    first, *others = dict.fromkeys(alone)
+    text = f"{_strong(first)} is best in {alone.count(first)} of {len(leaders)} fault settings"
+    text += "".join(f", {_strong(method)} in {alone.count(method)}" for method in others)
+    level = len(leaders) - len(alone)
+    rest = f"; in the other{f' {level}' if level > 1 else ''} the best are level" if level else ""
+    return f"{text}{rest}."
+
+
+def verdict(summary: Summary, fault: str) -> str:
+    """Which method is best in one fault setting, and by how much."""
+    ranking = summary.ranking(fault)
+    if not ranking:
+        return ""
+    place = "Without faults" if fault.lower() == "none" else f"Under “{escape(fault)}”"
+    unit = "\u00a0%" if summary.metric.percent else ""
+    figures = {m: f"{_strong(m)} ({summary.metric.text(c.mean)}{unit})" for m, c in ranking}
+    leaders = _leaders(summary, fault)
+    if len(ranking) == 1:
+        return f"{place}: {figures[leaders[0]]}."
+    if len(leaders) > 1:
+        text = f"{place}, {_listed([figures[m] for m in leaders])} are level: within 2\u00a0sd"
+        behind = [figures[m] for m, _ in ranking if m not in leaders]
+        return text + (f"; clearly behind: {_listed(behind)}." if behind else ".")
+    (best, first), (second, other) = ranking[:2]
+    gap = summary.metric.text(abs(first.mean - other.mean))
+    ahead = f"{gap} points" if summary.metric.percent else gap
+    text = f"{place}, {figures[best]} is best, {ahead} ahead of {figures[second]}"
+    unsure = first.spread is None or other.spread is None
+    return text + ("; with one seed this may be chance." if unsure else ".")
+
+
+def _strong(name: str) -> str:
+    return f"<strong>{escape(name)}</strong>"
+
+
+def _listed(items: Sequence[str]) -> str:
+    return items[0] if len(items) == 1 else ", ".join(items[:-1]) + " and " + items[-1]
