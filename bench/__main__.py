@@ -14,7 +14,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from bench import autoencoder, devices, growth, overhead
+from bench import autoencoder, devices, equivalence, growth, overhead
 from bench.timing import Figure, Spread
 
 BENCHMARKS: dict[str, Callable[[], list[Figure]]] = {
@@ -22,6 +22,7 @@ BENCHMARKS: dict[str, Callable[[], list[Figure]]] = {
     "autoencoder": autoencoder.run,
     "overhead": overhead.run,
     "growth": growth.run,
+    "equivalence": equivalence.run,
 }
 WIDTH = 100
 
@@ -60,7 +61,8 @@ CAPTION = """\
 ratio: by wall time, median over turns (smallest – largest); cpu: its median by processor time
 devices, autoencoder: times as fast as the plain loop; overhead: the engine's share of a step
 growth: cost per link relative to the smallest grid
-differs by: largest difference of a parameter from the plain loop's after some steps"""
+equivalence: time of one process per party in memory relative to all parties in one
+differs by: largest difference of a parameter from the plain loop's, or between the engines"""
 
 
 def table(figures: list[Figure]) -> Table:

@@ -10,7 +10,7 @@ import pytest
 
 from colonnade.errors import InputError
 from colonnade.experiments.config import parse_experiment, read_experiment
-from colonnade.network.faults import Connection, Fault
+from colonnade.network.faults import Connection, Fault, Trace
 
 GOOD = """
 name = "links that fail"
@@ -156,3 +156,8 @@ def test_paths_in_a_file_are_relative_to_the_file(tmp_path: Path) -> None:
     text = GOOD.replace('dataset = "digits"', 'path = "table.csv"\nlabel = "y"')
     experiment = read_experiment(write(tmp_path, text))
     assert experiment.data.path == str(tmp_path / "table.csv")
+    traced = GOOD.replace(
+        'kind = "connection"\ndown = 0.3\nup = 0.1', 'kind = "trace"\npath = "t.npz"'
+    )
+    (_, trace) = read_experiment(write(tmp_path, traced)).faults
+    assert trace == Trace(name="links", path=str(tmp_path / "t.npz"))

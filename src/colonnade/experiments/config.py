@@ -21,6 +21,7 @@ from colonnade.network.topology import Kind, Topology
 
 Table = dict[str, Any]
 T = TypeVar("T")
+Spec = TypeVar("Spec", DataSpec, Fault)
 
 
 class NetworkSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -106,10 +107,11 @@ def parse_experiment(
                 raise InputError(f"{key}: missing")
         fields = {
             "name": convert(table["name"], str, "name"),
-            "data": _data(table["data"], folder),
+            "data": _placed(convert(table["data"], DataSpec, "data"), folder),
             "network": _network(table.get("network", {})),
             "faults": tuple(
-                _tables(table.get("faults", [{"name": "none"}]), "faults", parse_fault)
+                _placed(fault, folder)
+                for fault in _tables(table.get("faults", [{"name": "none"}]), "faults", parse_fault)
             ),
             "methods": tuple(_tables(table["methods"], "methods", parse_method)),
         }
@@ -152,11 +154,12 @@ def _choices(kind: type, field: str) -> list[str]:
     ]
 
 
-def _data(table: Any, folder: Path | None) -> DataSpec:
-    spec = convert(table, DataSpec, "data")
-    if spec.path is not None and folder is not None:
-        spec = msgspec.structs.replace(spec, path=str(folder / Path(spec.path).expanduser()))
-    return spec
+def _placed(spec: Spec, folder: Path | None) -> Spec:
+    """With its path, if it has one, relative to the folder."""
+    path = getattr(spec, "path", None)
+    if path is None or folder is None:
+        return spec
+    return msgspec.structs.replace(spec, path=str(folder / Path(path).expanduser()))
 
 
 def _network(table: Any) -> NetworkSpec:
