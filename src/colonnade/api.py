@@ -23,12 +23,12 @@ def run(
 ) -> Outcome:
     """Run an experiment: a TOML file, a table of the same shape, or an `Experiment`.
 
-    `out` is the output folder (a temporary one if not given), `set` overrides keys of a file
+    `out` is the output folder (a temporary one if not given), `set` overrides keys
     (`"data.parties=8"`). The outcome holds the results; `outcome.report()` writes the page.
     """
     source = "experiment"
     if isinstance(experiment, Mapping):
-        experiment = parse_experiment(experiment, source)
+        experiment = parse_experiment(experiment, source, overrides=set)
     elif not isinstance(experiment, Experiment):
         source = str(experiment)
         experiment = read_experiment(Path(experiment), set)

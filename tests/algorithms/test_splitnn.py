@@ -207,7 +207,7 @@ def test_own_modules_are_passed_as_factories(digits: VerticalData) -> None:
         ({"dropout": 1.0}, "dropout"),
         ({"epochs": 0}, "epochs"),
         ({"lr": 0.0}, "lr"),
-        ({"lr": {"clients": 0.1}}, "no rate for server"),
+        ({"lr": {"clients": 0.1}}, "a rate for each of clients, server"),
         ({"encoder": []}, "encoder"),
         ({"head": [0]}, "head"),
         ({"patience": 0}, "patience"),

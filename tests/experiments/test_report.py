@@ -28,13 +28,13 @@ from colonnade.experiments.results import (
 NASTY = '<b>&" $x$'
 METHODS = {"DVFL": 0.975, "SplitNN zeros": 0.973, NASTY: 0.93}
 FAULTS = {"none": 0.0, "links .3/.1": 0.04}
+NOTES = ("Rows with a missing value were left out: 12 of 1,797.",)
 CONFIG = """name = "links that fail & <recover>"
 seeds = [0, 1, 2]
 [data]
 dataset = "digits"
 parties = 4
 split = "bands"
-notes = ["Rows with a missing value were left out: 12 of 1,797."]
 [[faults]]
 name = "none"
 [[faults]]
@@ -94,7 +94,7 @@ def make_folder(out: Path) -> Path:
                 write_lines(out / "ledger" / f"{run}.jsonl", ledger(1 + number))
                 metrics = {"test_accuracy": final, "test_loss": 1 - final}
                 cost = {"rounds": 10 * epochs, "bytes": 30_000 * epochs, "wall_seconds": 1.5}
-                results.append(Result(method, fault, seed, run, dict(metrics), dict(cost)))
+                results.append(Result(method, fault, seed, run, dict(metrics), dict(cost), NOTES))
     write_results(out, results)
     return out
 

@@ -114,7 +114,7 @@ def test_a_second_call_goes_on_and_does_not_repeat_what_is_done(tmp_path: Path) 
     assert begun == [(8, 3)]
     assert len(outcome.results) == 8
     untouched = [json.loads(line) for line in lines[:3]]
-    assert [msgspec.to_builtins(r) for r in outcome.results[:3]] == untouched
+    assert [json.loads(msgspec.json.encode(r)) for r in outcome.results[:3]] == untouched
 
 
 def test_another_experiments_folder_is_left_alone(tmp_path: Path) -> None:

@@ -47,9 +47,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     optimizer: Literal["sgd", "adam"] = "adam"
     momentum: float = 0.0
     weight_decay: float = 0.0
-    patience: int | None = (
-        None  # epochs without better validation before stopping; default: a sixth of them
-    )
+    patience: int | None = None  # epochs without better validation before stopping; 10 or more
     encoder: list[int] | Literal["cnn"] | None = None
     head: list[int] | None = None
     compile: bool = False
@@ -185,9 +183,9 @@ class Algorithm(ABC):
         s = self.set
         lr = s.lr
         if isinstance(lr, dict):
-            if group.name not in lr:
-                names = ", ".join(g.name for g in self.groups)
-                raise InputError(f"lr: no rate for {group.name}; the groups here are {names}")
+            names = [g.name for g in self.groups]
+            if set(lr) != set(names):
+                raise InputError(f"lr: expected a rate for each of {', '.join(names)}, got {lr}")
             lr = lr[group.name]
         rule = Optimizer(s.optimizer, lr, s.momentum, s.weight_decay)
         return replace(rule, **overrides)
@@ -201,8 +199,8 @@ class Algorithm(ABC):
 
     @property
     def patience(self) -> int:
-        """Epochs without better validation before stopping: a sixth of the epochs unless set."""
-        return self.set.patience or max(1, self.batches.epochs // 6)
+        """Epochs without better validation before stopping: 10, or a sixth of many, unless set."""
+        return self.set.patience or max(10, self.batches.epochs // 6)
 
     def predict_rows(self, net: Network) -> int:
         """Rows per exchange of a prediction: faults hold for a batch, as in training."""

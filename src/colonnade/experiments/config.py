@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -69,7 +70,7 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
     def table(self) -> Table:
         """As plain values, with every default written out: what `config.toml` holds."""
         table = msgspec.to_builtins(self, enc_hook=_describe)
-        kinds = {kind: name for name, kind in KINDS.items() if name is not None}
+        kinds = {kind: name for name, kind in KINDS.items() if kind is not Fault}
         for fault, written in zip(self.faults, table["faults"], strict=True):
             if type(fault) in kinds:
                 written["kind"] = kinds[type(fault)]
@@ -90,16 +91,19 @@ def read_experiment(path: Path, overrides: Sequence[str] = ()) -> Experiment:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"{path}: not valid TOML: {error}") from error
-    for override in overrides:
-        _override(table, override)
-    return parse_experiment(table, str(path), path.parent)
+    return parse_experiment(table, str(path), path.parent, overrides)
 
 
 def parse_experiment(
-    table: Mapping[str, Any], source: str, folder: Path | None = None
+    table: Mapping[str, Any],
+    source: str,
+    folder: Path | None = None,
+    overrides: Sequence[str] = (),
 ) -> Experiment:
     """`folder`: what relative paths in the file are relative to."""
-    table = dict(table)
+    table = copy.deepcopy(dict(table))
+    for override in overrides:
+        _override(table, override)
     try:
         _known_keys(table, Experiment.__struct_fields__, "")
         for key in ("name", "data", "methods"):
@@ -155,11 +159,11 @@ def _choices(kind: type, field: str) -> list[str]:
 
 
 def _placed(spec: Spec, folder: Path | None) -> Spec:
-    """With its path, if it has one, relative to the folder."""
+    """With its path, if it has one, taken relative to the folder."""
     path = getattr(spec, "path", None)
     if path is None or folder is None:
         return spec
-    return msgspec.structs.replace(spec, path=str(folder / Path(path).expanduser()))
+    return msgspec.structs.replace(spec, path=str((folder / Path(path).expanduser()).resolve()))
 
 
 def _network(table: Any) -> NetworkSpec:
@@ -174,7 +178,7 @@ def parse_fault(table: Table, where: str) -> Fault:
     table = dict(table)
     kind = table.pop("kind", None)
     if kind not in KINDS:
-        known = [name for name in KINDS if name is not None]
+        known = [str(name) for name in KINDS if name is not None]
         raise InputError(
             f"{where}.kind: {kind!r} is not a kind of fault{nearest(str(kind), known)}"
         )

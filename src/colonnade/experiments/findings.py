@@ -21,7 +21,7 @@ def lead(summary: Summary) -> str:
     if len(summary.plan.methods) == 1:
         return f"{_strong(leaders[0][0])} under {len(leaders)} fault settings."
     if not alone:
-        return "No method is clearly ahead: in every fault setting the best are level."
+        return f"In every fault setting the best are level{_furthest_behind(summary)}."
     if len(set(alone)) == 1 and len(alone) == len(leaders):
         return f"{_strong(alone[0])} is best in every fault setting."
     first, *others = dict.fromkeys(alone)
@@ -30,6 +30,22 @@ def lead(summary: Summary) -> str:
     level = len(leaders) - len(alone)
     rest = f"; in the other{f' {level}' if level > 1 else ''} the best are level" if level else ""
     return f"{text}{rest}."
+
+
+def _furthest_behind(summary: Summary) -> str:
+    """The largest clear distance from the best of a fault setting."""
+    gaps = []
+    for fault in summary.plan.faults:
+        if ranking := summary.ranking(fault):
+            (_, best), (method, last) = ranking[0], ranking[-1]
+            if not summary.level(best, last):
+                gaps.append((abs(best.mean - last.mean), method, fault, last.mean))
+    if not gaps:
+        return ""
+    _, method, fault, mean = max(gaps)
+    unit = "\u00a0%" if summary.metric.percent else ""
+    figure = f"{summary.metric.text(mean)}{unit}"
+    return f"; {_strong(method)} falls behind most, to {figure} under “{escape(fault)}”"
 
 
 def verdict(summary: Summary, fault: str) -> str:

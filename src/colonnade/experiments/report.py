@@ -119,13 +119,12 @@ def _page(folder: Folder) -> str:
 def _about(folder: Folder) -> str:
     """The data in one line, and the notes that came with them."""
     data = dict(folder.config.get("data", {}))
-    notes = data.pop("notes", [])
+    notes = dict.fromkeys(note for result in folder.results for note in result.notes)
     title = data.pop("dataset", None) or data.pop("path", None)
     parts = [f"<strong>{escape(str(title))}</strong>"] if title else []
     parts += [f"{escape(key)} {escape(_plain(value))}" for key, value in data.items()]
     about = f'<p class="about">{" · ".join(parts)}</p>' if parts else ""
-    lines = [notes] if isinstance(notes, str) else notes
-    return about + "".join(f'<p class="note">{escape(str(line))}</p>' for line in lines)
+    return about + "".join(f'<p class="note">{escape(note)}</p>' for note in notes)
 
 
 def _plain(value: object) -> str:

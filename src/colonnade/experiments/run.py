@@ -90,7 +90,7 @@ def run_one(
     algorithm.save(folder / "models" / run, net)
     cost["wall_seconds"] = round(time.perf_counter() - started, 3)
     numbers = {key: value if math.isfinite(value) else None for key, value in metrics.items()}
-    return Result(settings.name, fault.name, seed, run, numbers, cost)
+    return Result(settings.name, fault.name, seed, run, numbers, cost, data.notes)
 
 
 class Curve:

@@ -140,7 +140,9 @@ def check(experiment: Experiment) -> None:
     for i, method in enumerate(experiment.methods):
         try:
             method.check(Task.of(data, experiment.seeds[0]))
-            build(method, data, experiment.seeds[0])
+            algorithm, _ = build(method, data, experiment.seeds[0])
+            for fault in experiment.faults:
+                fault.sampler(0, algorithm.groups)
         except InputError as error:
             raise InputError(f"methods[{i}] ({method.name}): {error}") from None
 
@@ -220,7 +222,8 @@ def _outcome(future: Future[Any]) -> Result | ColonnadeError:
         return future.result()
     except BrokenProcessPool as error:
         raise ColonnadeError(
-            "a worker process died (out of memory?); the same command goes on"
+            "a worker process died (out of memory?); the same command goes on. A Python script "
+            'that uses several jobs must call colonnade under `if __name__ == "__main__":`'
         ) from error
 
 

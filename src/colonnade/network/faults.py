@@ -107,6 +107,10 @@ class Device(Fault, frozen=True, kw_only=True, forbid_unknown_fields=True):
     rate: float
     stay: float | None = None
 
+    def check(self) -> None:
+        super().check()
+        _check_stay(self.rate, self.stay)
+
     def sampler(self, seed: int, groups: Sequence[Group]) -> Sampler:
         chain = _stationary(self.rate, self.stay, self.stream(seed))
         return PartyFaults(chain, _playing("client", groups), every_round=self.stay is None)
@@ -118,6 +122,10 @@ class Communication(Fault, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     rate: float
     stay: float | None = None
+
+    def check(self) -> None:
+        super().check()
+        _check_stay(self.rate, self.stay)
 
     def sampler(self, seed: int, groups: Sequence[Group]) -> Sampler:
         chain = _stationary(self.rate, self.stay, self.stream(seed))
@@ -163,6 +171,7 @@ class Trace(Fault, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 KINDS: dict[str | None, type[Fault]] = {
     None: Fault,
+    "none": Fault,
     "connection": Connection,
     "client": Client,
     "aggregator": Aggregator,
@@ -176,6 +185,12 @@ KINDS: dict[str | None, type[Fault]] = {
 def _playing(role: str, groups: Sequence[Group]) -> tuple[str, ...]:
     parties = (party for group in groups if group.role == role for party in group.parties)
     return tuple(dict.fromkeys(parties))
+
+
+def _check_stay(rate: float, stay: float | None) -> None:
+    """Who leaves often cannot be away rarely: the return would need a probability above 1."""
+    if stay is not None and 0 < rate < 0.5 and stay < (least := 1 - rate / (1 - rate)) - 1e-9:
+        raise InputError(f"stay = {stay:g}: a fault rate of {rate:g} needs at least {least:.3g}")
 
 
 def _stationary(rate: float, stay: float | None, stream: np.random.Generator) -> Chain:

@@ -223,6 +223,13 @@ class Network(ABC):
             f"without it (missing = zeros, skip, buffer or stale)."
         )
 
+    def _within(self, child: Self, phase: Phase) -> Self:
+        child = self._child(child)
+        child.phase = phase
+        if phase == "validation":  # the method looking at itself takes no time
+            child._delays = None
+        return child
+
     def _child(self, child: Self) -> Self:
         child.phase, child.ledger, child._links = self.phase, self.ledger, self._links
         return child

@@ -73,9 +73,7 @@ class ProjectedNetwork(Network):
         return seconds(self.clock.now)
 
     def within(self, phase: Phase) -> Self:
-        child = self._of_party(f"{self.program}.{self.round}.{phase}")
-        child.phase = phase
-        return child
+        return self._within(self._of_party(f"{self.program}.{self.round}.{phase}"), phase)
 
     async def agree(self, value: Tensor | Absent, src: Group) -> list[float]:
         self.step += 1

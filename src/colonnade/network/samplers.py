@@ -9,6 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
+from colonnade.errors import InputError
 from colonnade.network.topology import Group, Links
 
 Mask = np.ndarray | None  # bool; None stands for "all"
@@ -178,14 +179,19 @@ class Replay:
         pair = f"{links.src.name}>{links.dst.name}"
         k = self.position.get(pair, 0)
         self.position[pair] = k + 1
-        return Passage(self._row(f"sent:{pair}", k), self._row(f"arrived:{pair}", k))
+        sent, arrived = (self._row(f"{key}:{pair}", k, links.shape) for key in ("sent", "arrived"))
+        return Passage(sent, arrived)
 
     def alive(self, group: Group, round: int) -> Mask:
-        return self._row(f"alive:{group.name}", round)
+        return self._row(f"alive:{group.name}", round, (len(group),))
 
-    def _row(self, key: str, k: int) -> Mask:
+    def _row(self, key: str, k: int, shape: tuple[int, ...]) -> Mask:
         recorded = self.masks.get(key)
-        return None if recorded is None or not len(recorded) else recorded[k % len(recorded)]
+        if recorded is None or not len(recorded):
+            return None
+        if recorded.shape[1:] != shape:
+            raise InputError(f"the trace has {recorded.shape[1:]} in {key}, expected {shape}")
+        return recorded[k % len(recorded)]
 
 
 class Recorder:

@@ -54,8 +54,8 @@ class StackedNetwork(Network):
 
     def within(self, phase: Phase) -> Self:
         program = f"{self.program}.{self.round}.{phase}"
-        child = self._child(type(self)(self.world, program, self.clock))
-        child.phase, child._time = phase, self._time
+        child = self._within(type(self)(self.world, program, self.clock), phase)
+        child._time = self._time
         return child
 
     async def agree(self, value: Tensor | Absent, src: Group) -> list[float]:
