@@ -35,7 +35,7 @@ def dropping_stream() -> np.random.Generator:
 class DroppedLinks(Fault, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Embeddings get lost; the gradient of what arrived comes back, as in a loop with autograd."""
 
-    def sampler(self, seed: int, groups: Sequence[Group]) -> Sampler:
+    def sampler(self, seed: int, groups: Sequence[Group], settled: bool = False) -> Sampler:
         return _Dropping(dropping_stream())
 
 
@@ -43,7 +43,7 @@ class DroppedLinks(Fault, frozen=True, kw_only=True, forbid_unknown_fields=True)
 class _Dropping:
     stream: np.random.Generator
 
-    def exchange(self, links: Links, round: int) -> Passage:
+    def exchange(self, links: Links, round: int, again: bool = False) -> Passage:
         if links.src.role != "client":
             return CLEAR
         arrives = (self.stream.random(links.shape) >= DROPPED) | links.own

@@ -135,6 +135,14 @@ def test_a_bad_value_is_found_by_file_column_and_row(tmp_path: Path, name: str) 
             ["faults[0].down", "0 to 1"],
         ),
         ('dataset = "wine"', 'dataset = "caltech7"', ["caltech7", "COLONNADE_DATA"]),
+        ('"wine"', '"[/x]"', ["[/x]"]),
+        ("[[methods]]", "[methods]", ["[[methods]]"]),
+        ('"splitnn"', '["splitnn"]', ["methods[0].algorithm"]),
+        (
+            "[[methods]]",
+            '[[faults]]\nname="f"\nkind="trace"\npath="no.npz"\n[[methods]]',
+            ["no.npz"],
+        ),
     ],
 )
 def test_bad_input_exits_with_2_and_says_what_is_wrong(
@@ -184,7 +192,7 @@ def test_a_lost_party_exits_with_1_and_names_it(tmp_path: Path) -> None:
     (tmp_path / "quick.toml").write_text(EXPERIMENT.replace("[[methods]]", gone))
     done = colonnade("run", "quick.toml", folder=tmp_path)
     assert done.returncode == 1
-    assert "does not reach server" in done.stdout
+    assert "is out of reach" in done.stdout
     assert "Traceback" not in done.stdout + done.stderr
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from importlib import resources
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
 from colonnade.errors import ColonnadeError, InputError
 
@@ -86,7 +88,7 @@ def report(
     """Write DIR/report.html: one self-contained page with tables and pictures, readable offline."""
     from colonnade.experiments.report import write_report
 
-    Console().print(f"Report: {write_report(folder)}", highlight=False, soft_wrap=True)
+    typer.echo(f"Report: {write_report(folder)}")
 
 
 @app.command()
@@ -130,7 +132,8 @@ def _run(
             )
         except KeyboardInterrupt:
             bar.__exit__()
-            console.print(f"Stopped; finished runs are kept in {folder}. The same command goes on.")
+            kept = f"Stopped; finished runs are kept in {folder}. The same command goes on."
+            console.print(Text(kept))
             raise typer.Exit(1) from None
     page = outcome.report() if outcome.results else None
     if as_json:
@@ -149,9 +152,9 @@ def _show(outcome: Any, page: Path | None, console: Console) -> None:
         console.print(render(summarise(outcome.results, plan).grid()))
         console.print(render(cost_grid(outcome.results, plan)))
     for title, reason in outcome.failures.items():
-        console.print(f"[bold red]failed[/bold red] {title}: {reason}", highlight=False)
+        console.print(Text.assemble(("failed ", "bold red"), f"{title}: {reason}"))
     if page is not None:
-        console.print(f"Report: {page}", highlight=False, soft_wrap=True)
+        console.print(Text(f"Report: {page}"), soft_wrap=True)
 
 
 def _document(outcome: Any, page: Path | None) -> dict[str, Any]:
@@ -172,6 +175,7 @@ def _print_json(document: Any) -> None:
 
 def main() -> None:
     """Exit codes: 0 done, 2 bad input, 1 failure."""
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     try:
         app(standalone_mode=True)
     except InputError as error:
@@ -183,6 +187,5 @@ def main() -> None:
 
 
 def _complain(error: ColonnadeError) -> None:
-    Console(stderr=True).print(
-        f"[bold red]Error[/bold red] {error}", highlight=False, soft_wrap=True
-    )
+    text = Text.assemble(("Error ", "bold red"), str(error))
+    Console(stderr=True).print(text, soft_wrap=True)

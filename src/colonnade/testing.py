@@ -46,6 +46,7 @@ class Trained:
     algorithm: Algorithm
     net: Network
     metrics: dict[str, float]
+    seconds: float  # when its training ended
 
     @property
     def weights(self) -> dict[str, dict[str, Tensor]]:
@@ -74,7 +75,8 @@ def projected(
 
 async def _train(algorithm: Algorithm, net: Network) -> Trained:
     await algorithm.train(net)
-    return Trained(algorithm, net, await algorithm.evaluate(net))
+    ended = net.now
+    return Trained(algorithm, net, await algorithm.evaluate(net), ended)
 
 
 def difference(one: Trained, each: dict[str, Trained]) -> float:

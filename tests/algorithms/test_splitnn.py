@@ -16,7 +16,14 @@ from colonnade.data import DataSpec, VerticalData, load
 from colonnade.errors import InputError, PartyLost
 from colonnade.experiments.run import build, drive
 from colonnade.network import Fault, Inbox, Register
-from colonnade.network.faults import Aggregator, Client, Connection
+from colonnade.network.faults import (
+    Aggregator,
+    Catastrophe,
+    Client,
+    Communication,
+    Connection,
+    Device,
+)
 from colonnade.testing import difference, projected, stacked
 
 POLICIES = ["wait", "skip", "zeros", "buffer", "stale"]
@@ -100,18 +107,40 @@ def test_without_faults_all_policies_are_one(digits: VerticalData) -> None:
             assert all(torch.equal(value, other[party][key]) for key, value in tensors.items())
 
 
-def test_waiting_is_training_without_faults_only_later(digits: VerticalData) -> None:
-    calm, waited = (
-        stacked(splitnn(missing="wait"), digits),
-        stacked(splitnn(missing="wait"), digits, fault=SHAKY),
-    )
-    assert calm.metrics == waited.metrics
+@pytest.mark.parametrize(
+    "fault",
+    [
+        SHAKY,
+        Aggregator(name="server", down=0.3, up=1.0),
+        Device(name="device", rate=0.1),
+        Communication(name="links", rate=0.1),
+        Catastrophe(name="catastrophe", at=2, rate=1.0, recovery=2),
+    ],
+    ids=lambda fault: fault.name,
+)
+def test_waiting_is_training_without_faults_only_later(digits: VerticalData, fault: Fault) -> None:
+    calm = stacked(splitnn(missing="wait"), digits)
+    waited = stacked(splitnn(missing="wait"), digits, fault=fault)
+    each = projected(splitnn(missing="wait"), digits, fault=fault)
+    assert waited.metrics == calm.metrics
+    assert waited.seconds > calm.seconds == 0
+    assert max(t.seconds for t in each.values()) == pytest.approx(waited.seconds)
 
 
-def test_waiting_for_a_client_that_never_returns_names_it(digits: VerticalData) -> None:
-    gone = Client(name="gone", down=0.2, up=0.0)
-    with pytest.raises(PartyLost, match=r"client\d does not reach server.*zeros"):
-        stacked(splitnn(missing="wait"), digits, fault=gone)
+def test_waiting_for_a_party_that_never_returns_names_it(digits: VerticalData) -> None:
+    with pytest.raises(PartyLost, match=r"client\d is out of reach.*zeros"):
+        stacked(splitnn(missing="wait"), digits, fault=Client(name="gone", down=0.2, up=0.0))
+    with pytest.raises(PartyLost, match="server is out of reach"):
+        stacked(splitnn(missing="wait"), digits, fault=Aggregator(name="gone", down=0.2, up=0.0))
+
+
+@pytest.mark.parametrize("missing", POLICIES)
+def test_who_is_dropped_on_purpose_is_not_missing(digits: VerticalData, missing: str) -> None:
+    """Party-wise dropout puts zeros; it makes no batch unusable and is not filled from memory."""
+    trained = stacked(splitnn(missing=missing, dropout=0.4), digits)
+    other = stacked(splitnn(missing="zeros", dropout=0.4), digits)
+    for party, tensors in trained.weights.items():
+        assert all(torch.equal(v, other.weights[party][key]) for key, v in tensors.items())
 
 
 def test_when_all_clients_are_away_for_good_nobody_learns_from_them(digits: VerticalData) -> None:
@@ -211,6 +240,9 @@ def test_own_modules_are_passed_as_factories(digits: VerticalData) -> None:
         ({"encoder": []}, "encoder"),
         ({"head": [0]}, "head"),
         ({"patience": 0}, "patience"),
+        ({"momentum": -1.0}, "momentum"),
+        ({"lr": float("nan")}, "lr"),
+        ({"lr": {"clients": 0.1, "server": 0.1, "servr": 0.1}}, "a rate for each of"),
     ],
 )
 def test_settings_that_cannot_work_are_refused_by_name(

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 import safetensors.torch
+from torch import Tensor, nn
 
 import colonnade as cn
 from colonnade.errors import InputError
@@ -115,6 +116,52 @@ def test_a_second_call_goes_on_and_does_not_repeat_what_is_done(tmp_path: Path) 
     assert len(outcome.results) == 8
     untouched = [json.loads(line) for line in lines[:3]]
     assert [json.loads(msgspec.json.encode(r)) for r in outcome.results[:3]] == untouched
+
+
+def test_two_interruptions_in_the_middle_of_a_line_lose_nothing_else(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    run_experiment(small(), folder)
+    lines = (folder / "results.jsonl").read_text().splitlines(keepends=True)
+    (folder / "results.jsonl").write_text(lines[0] + lines[1][:30])
+
+    class Impatient:
+        def begin(self, total: int, done: int) -> None: ...
+        def advance(self, run: str, share: float) -> None: ...
+        def finish(self, run: str) -> None:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_experiment(small(), folder, observer=Impatient())
+    assert len(read_results(folder)) == 2
+    assert len(run_experiment(small(), folder).results) == 8
+
+
+def test_a_mistake_in_a_users_model_is_told_for_its_run_and_the_others_go_on(
+    tmp_path: Path,
+) -> None:
+    class Broken(nn.Linear):
+        def forward(self, input: Tensor) -> Tensor:
+            if self.training:
+                raise RuntimeError("shapes and sorrows")
+            return super().forward(input)
+
+    experiment = small(seeds=[0], faults=[{"name": "none"}])
+    broken = msgspec.structs.replace(
+        experiment.methods[1], name="broken", encoder=lambda width: Broken(width, 4)
+    )
+    outcome = run_experiment(
+        msgspec.structs.replace(experiment, methods=(broken, *experiment.methods)), tmp_path / "out"
+    )
+    assert len(outcome.results) == 2
+    assert "RuntimeError: shapes and sorrows" in outcome.failures["broken · none · seed 0"]
+
+
+def test_a_loss_that_is_no_number_ends_the_run_also_without_validation(tmp_path: Path) -> None:
+    methods = [{"algorithm": "splitnn", "lr": 1e20, "epochs": 3, "optimizer": "sgd"}]
+    data = {"dataset": "wine", "validation": 0.0}
+    outcome = run_experiment(small(methods=methods, data=data, seeds=[0]), tmp_path / "out")
+    assert all("try a smaller lr" in reason for reason in outcome.failures.values())
+    assert len(outcome.failures) == 2
 
 
 def test_another_experiments_folder_is_left_alone(tmp_path: Path) -> None:

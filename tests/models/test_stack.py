@@ -38,6 +38,16 @@ class Branching(nn.Module):
         return y * 2 if y.sum().item() > 0 else y
 
 
+def shared_activation() -> nn.Module:
+    activation = nn.Tanh()
+    return nn.Sequential(nn.Linear(6, 5), activation, nn.Linear(5, 4), activation)
+
+
+def tied_layers() -> nn.Module:
+    layer = nn.Linear(6, 6)
+    return nn.Sequential(layer, nn.Tanh(), layer)
+
+
 FACTORIES: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "sequential": (lambda: mlp([6, 5, 4]), "baddbmm"),
     "nested": (
@@ -52,6 +62,8 @@ FACTORIES: dict[str, tuple[Callable[[], nn.Module], str]] = {
     ),
     "batch norm": (lambda: nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4)), "vmap"),
     "branching": (Branching, "loop"),
+    "shared activation": (shared_activation, "baddbmm"),
+    "tied layers": (tied_layers, "vmap"),
 }
 
 
@@ -167,3 +179,48 @@ def test_a_stack_with_nobody_here_answers_absent_and_does_nothing() -> None:
 def test_the_small_cnn_takes_any_part_of_an_image(shape: tuple[int, int, int]) -> None:
     width = shape[0] * shape[1] * shape[2]
     assert output_width(cnn(shape, 64), width) == 64
+
+
+def test_frozen_parameters_stay_as_they_are() -> None:
+    def frozen() -> nn.Module:
+        module = mlp([6, 5, 4])
+        module[0].requires_grad_(False)
+        return module
+
+    stack = Stack([frozen(), frozen()], Optimizer("sgd", 0.1), input_widths=[6, 6])
+    before = stack.snapshot()
+    out = stack(torch.randn(2, 8, 6))
+    stack.backward(out, torch.ones_like(out))
+    for i, old in enumerate(before):
+        changed = {k for k, v in stack.member_state(i).items() if not torch.equal(v, old[k])}
+        assert changed == {"2.weight", "2.bias"}
+
+
+def test_a_module_without_parameters_has_nothing_to_learn() -> None:
+    stack = Stack([nn.Identity(), nn.Identity()], Optimizer())
+    out = stack(torch.ones(2, 3, 4))
+    stack.backward(out, torch.ones_like(out))
+    assert torch.equal(out, torch.ones(2, 3, 4))
+
+
+def test_modules_that_differ_only_in_a_setting_are_not_taken_for_equal() -> None:
+    class Scaled(nn.Module):
+        def __init__(self, factor: float) -> None:
+            super().__init__()
+            self.layer, self.factor = nn.Linear(6, 4), factor
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.layer(x) * self.factor
+
+    modules = [Scaled(1.0), Scaled(5.0)]
+    x = torch.randn(2, 3, 6)
+    out = Stack(modules, Optimizer(), input_widths=[6, 6])(x)
+    assert torch.allclose(out[1], modules[1](x[1]), atol=1e-5)
+
+
+def test_what_keeps_statistics_is_not_compiled(caplog: pytest.LogCaptureFixture) -> None:
+    modules = [nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4)) for _ in range(2)]
+    stack = Stack(modules, Optimizer(), input_widths=[6, 6], compile=True)
+    stack.learn(torch.randn(2, 8, 6), torch.zeros(8, dtype=torch.long), cross_entropy)
+    assert "not compiled" in caplog.text
+    assert stack.member_state(0)["1.num_batches_tracked"].item() == 1

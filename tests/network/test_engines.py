@@ -30,7 +30,7 @@ from colonnade.network import (
     is_absent,
     locally,
 )
-from colonnade.network.faults import Client, Communication, Connection, Fault
+from colonnade.network.faults import Catastrophe, Client, Communication, Connection, Fault
 from colonnade.testing import run_projected, run_stacked
 
 CLIENTS = Group("clients", tuple(f"client{i}" for i in range(4)), "client")
@@ -213,7 +213,7 @@ def test_unequal_widths_are_counted_sent_and_joined_without_their_padding() -> N
 def test_waiting_for_everyone_ends_with_the_name_of_a_party_that_never_returns() -> None:
     forever = world(fault=Client(name="c", down=1.0, up=0.0))
     for run in (run_stacked, run_projected):
-        with pytest.raises(PartyLost, match=r"client0 does not reach server.*round 0"):
+        with pytest.raises(PartyLost, match=r"client0 is out of reach: client0 → server.*round 0"):
             run(forever, lambda net: gather(net, 1, EVERYONE))
 
 
@@ -290,6 +290,79 @@ def test_programs_of_their_own_pace_interleave_by_virtual_time_in_both_engines()
     assert one.index(3) < one.index(0) < one.index(1) < one.index(2), "the fast ones come first"
 
 
+def test_programs_can_be_started_again_and_meet_new_faults() -> None:
+    pairs = [Group(f"pair{i}", (f"client{i}",), "client") for i in range(2)]
+
+    def loop(seen: list[Any], i: int) -> Program:
+        async def program(net: Network) -> None:
+            async for round in net.rounds(range(12)):
+                value = numbers(net, pairs[i], round)
+                inbox = await net.send(value, pairs[i], SERVER, kind="n", shape=(1, 2))
+                seen.append(locally(lambda box: box.arrived.tolist(), inbox))
+
+        return program
+
+    async def program(net: Network) -> list[Any]:
+        turns: list[Any] = []
+        for _ in range(2):
+            seen: list[list[Any]] = [[], []]
+            await net.concurrently(*[loop(seen[i], i) for i in range(2)])
+            turns.append(seen)
+        return turns
+
+    public = World((*pairs, SERVER), CLIENTS, fault=Client(name="c", down=0.5, up=0.5))
+    one, each = run_stacked(public, program), run_projected(public, program)
+    assert one == each["server"]
+    assert one[0] != one[1]
+
+
+def test_an_older_message_that_comes_later_does_not_overwrite_a_newer_one() -> None:
+    """Latency is random, the server reads every second; a short last batch cannot stand in."""
+    random = world(delays=Delays(compute=1.0, latency={"exponential": 3.0}))
+
+    async def program(net: Network) -> Any:
+        seen = []
+        async for round in net.rounds(range(60)):
+            rows = 1 if round % 20 else 2
+            value = locally(lambda v, n: v.expand(-1, n, -1), numbers(net, CLIENTS, round), rows)
+            shape = (rows, 2)
+            inbox = await net.send(value, CLIENTS, SERVER, kind="n", shape=shape, wait=LATEST)
+            tick = numbers(net, SERVER, round)
+            await net.send(tick, SERVER, CLIENTS, kind="t", shape=(1, 2), wait=LATEST)
+            seen.append(locally(lambda box: (box.value.tolist(), box.arrived.tolist()), inbox))
+        return seen
+
+    one, other = both(random, program)
+    assert one == other
+    for slot in range(4):
+        heard = [v[0][slot][0][0] for v, arrived in one if arrived[0][slot]]
+        assert len(heard) > 10
+        assert heard == sorted(heard)
+
+
+def test_what_struck_in_training_holds_at_inference_and_faults_do_not_begin_anew() -> None:
+    gone = Catastrophe(name="c", at=3, rate=1.0, when="always")
+    long_ago = Client(name="c", down=0.3, up=0.1, when="inference")
+
+    async def program(net: Network) -> tuple[int, list[bool]]:
+        await gather(net, 5, ALL)
+        later = await gather(net.within("inference"), 400, ALL)
+        return 0, [all(arrived[0]) for _, arrived, _ in later]
+
+    assert not any(run_stacked(world(fault=gone), program)[1])
+    first_draw = [run_stacked(world(fault=long_ago, seed=s), program)[1][0] for s in range(40)]
+    assert sum(first_draw) < 4, "four clients, each up a quarter of the time"
+
+
+def test_a_message_of_whole_numbers_is_refused_before_it_could_be_rounded() -> None:
+    async def program(net: Network) -> None:
+        value = torch.full((4, 1), 2**24 + 1)
+        await net.send(value, CLIENTS, SERVER, kind="n", shape=(1,))
+
+    with pytest.raises(TypeError, match="floating-point"):
+        run_stacked(world(), program)
+
+
 def test_a_decision_reaches_everybody_and_branching_without_it_is_an_error() -> None:
     async def program(net: Network) -> float:
         mine = torch.tensor([7.0]) if net.here(SERVER) else ABSENT
@@ -298,8 +371,9 @@ def test_a_decision_reaches_everybody_and_branching_without_it_is_an_error() -> 
 
     assert set(run_projected(world(), program).values()) == {7.0}
     assert run_stacked(world(), program) == 7.0
-    with pytest.raises(RuntimeError, match="branched"):
-        bool(ABSENT > 0)
+    for question in (ABSENT > 0, ABSENT == 0, ABSENT != 0):
+        with pytest.raises(RuntimeError, match="branched"):
+            bool(question)
 
 
 def test_a_thousand_devices_on_a_grid_exchange_there_and_back() -> None:

@@ -75,3 +75,24 @@ def test_a_process_that_is_killed_loses_at_most_the_runs_under_way(tmp_path: Pat
     assert again.returncode == 0, err
     assert set(kept[:2]) <= set(finished(tmp_path))
     assert len(finished(tmp_path)) == 6
+
+
+def test_workers_end_with_a_parent_that_is_killed(tmp_path: Path) -> None:
+    (tmp_path / "long.toml").write_text(EXPERIMENT)
+    process = start(tmp_path, jobs=2)
+    wait_for_first_results(process, tmp_path)
+    group = process.pid  # the leader of its own session
+    process.kill()
+    process.wait()
+    end = time.monotonic() + 20
+    while _anybody_in(group):
+        assert time.monotonic() < end, "workers outlive their parent"
+        time.sleep(0.05)
+
+
+def _anybody_in(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True

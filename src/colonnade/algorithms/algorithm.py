@@ -59,8 +59,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             if value is not None and value < 1:
                 raise InputError(f"{key} = {value}: expected 1 or more")
         rates = self.lr.values() if isinstance(self.lr, dict) else [self.lr]
-        if any(rate <= 0 for rate in rates):
+        if not all(0 < rate < math.inf for rate in rates):
             raise InputError(f"lr = {self.lr}: expected a rate above 0")
+        for key in ("momentum", "weight_decay"):
+            if not 0 <= getattr(self, key) < math.inf:
+                raise InputError(f"{key} = {getattr(self, key)}: expected 0 or more")
         if self.patience is not None and self.patience < 1:
             raise InputError(f"patience = {self.patience}: expected 1 or more epochs")
         if self.encoder == "cnn" and any(len(shape) != 3 for shape in task.shapes):
@@ -208,28 +211,27 @@ class Algorithm(ABC):
 
     async def end_of_epoch(self, net: Network, batch: Batch, loss: Any) -> bool:
         """Validate where the labels are, keep the best models, and agree whether to stop."""
-        if not self.data.validation.rows:
+        part = self.data.validation
+        if not part.rows:
+            locally(lambda total: self._tell(net, batch, total, {}), loss)
             return False
-        logits = await self.predict(net.within("validation"), self.data.validation)
-        verdict = locally(
-            lambda z, y, total: self._judge(net, batch, z, y, total),
-            logits,
-            self.data.validation.y,
-            loss,
-        )
+        logits = await self.predict(net.within("validation"), part)
+        verdict = locally(lambda *args: self._judge(net, batch, *args), loss, logits, part.y)
         better, stop = await net.agree(verdict, self.labels)
         if better:
             self._snapshot = {name: stack.snapshot() for name, (_, stack) in self.stacks.items()}
         return bool(stop)
 
-    def _judge(self, net: Network, batch: Batch, logits: Tensor, y: Tensor, loss: Any) -> Tensor:
-        metrics = measure(logits, y, "validation")
+    def _tell(self, net: Network, batch: Batch, loss: Any, metrics: dict[str, float]) -> None:
         mean = float(loss) / self.batches.per_epoch
         self.watch(Point(net.round + 1, batch.epoch + 1, {"train_loss": mean, **metrics}))
+
+    def _judge(self, net: Network, batch: Batch, loss: Any, logits: Tensor, y: Tensor) -> Tensor:
+        metrics = measure(logits, y, "validation")
+        self._tell(net, batch, loss, metrics)
         accuracy, value = metrics["validation_accuracy"], metrics["validation_loss"]
         better = (accuracy, -value) > self._best
-        # On a plateau the loss creeps down long before the accuracy moves: that is not standing
-        # still.
+        # On a plateau the loss creeps down long before the accuracy moves: not standing still.
         self._waited = 0 if better or value < self._lowest else self._waited + 1
         self._best = max(self._best, (accuracy, -value))
         self._lowest = min(self._lowest, value)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from colonnade.algorithms.algorithm import DECISION, Algorithm, Exchange, Settings
+from colonnade.algorithms.algorithm import Algorithm, Settings
 from colonnade.algorithms.models import default_encoder, default_head
 from colonnade.algorithms.task import InOrder, Part, Task
 from colonnade.errors import InputError
@@ -32,7 +32,7 @@ class Centralised(Algorithm):
     name = "centralised"
     summary = "the yardstick: all columns in one place, nothing sent, no fault reaches it"
     settings = CentralisedSettings
-    exchanges = (Exchange("decision", "centre", "everyone", DECISION),)
+    exchanges = ()
     pooled = True
 
     def __init__(self, settings: CentralisedSettings, task: Task) -> None:

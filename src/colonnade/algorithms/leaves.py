@@ -21,6 +21,8 @@ def table() -> str:
         "|---|---|---|---|---|",
     ]
     for name, kind in registry().items():
+        if not kind.exchanges:
+            rows.append(f"| `{name}` | nothing | – | – | – |")
         for e in kind.exchanges:
             rows.append(f"| `{name}` | {e.kind} | {e.src} | {e.dst} | {e.what} |")
     return "\n".join(rows)

@@ -84,7 +84,11 @@ class SplitNN(Algorithm):
             input_widths=task.widths,
         )
         self.head = self.stack(
-            net, "head", self.server, lambda _: make_head(s.head, joined, task.classes)
+            net,
+            "head",
+            self.server,
+            lambda _: make_head(s.head, joined, task.classes),
+            input_widths=[joined],
         )
 
     async def train(self, net: Network) -> None:
@@ -93,8 +97,8 @@ class SplitNN(Algorithm):
             x, y = self.data.train.batch(batch.rows)
             h = self.encoders(x)  # [clients, rows, width]
             inbox = await self.embed(net, h, len(batch))
-            inbox = inbox.only(self.kept(net))
-            joined = locally(combine, self.filled(inbox, batch.rows), self.set.combine)
+            kept = self.kept(net)
+            joined = locally(combine, self.filled(inbox, batch.rows).only(kept), self.set.combine)
             able = net.alive(self.server) & self.usable(inbox)  # [server]
             loss, gradient = self.head.learn(joined.value, y, cross_entropy, able)
             back = await net.send(
@@ -105,7 +109,7 @@ class SplitNN(Algorithm):
                 shape=(len(batch), self.width),
                 wait=self.wait,
                 addressed=True,
-                where=inbox.arrived & able[:, None],  # to those whose embedding was used
+                where=inbox.arrived & kept & able[:, None],  # to those whose embedding was used
                 widths=self.widths,
             )
             self.encoders.backward(h, back.total(), back.any)

@@ -122,11 +122,6 @@ class Holding:
         parts = (data.train, data.validation, data.test)
         return cls(*(_part(net, rows, columns, labels, pooled) for rows in parts))
 
-    def with_test(self, x: Sequence[Tensor], y: Tensor) -> Holding:
-        """The same, with other rows to predict."""
-        rows = Rows(tuple(x), y)
-        return Holding(self.train, self.validation, Part(pad_stack(rows.x), y, len(rows)))
-
 
 def _part(net: Network, rows: Rows, columns: Group, labels: Group, pooled: bool) -> Part:
     here = net.here(columns)

@@ -177,7 +177,7 @@ def _network(table: Any) -> NetworkSpec:
 def parse_fault(table: Table, where: str) -> Fault:
     table = dict(table)
     kind = table.pop("kind", None)
-    if kind not in KINDS:
+    if not isinstance(kind, str | None) or kind not in KINDS:
         known = [str(name) for name in KINDS if name is not None]
         raise InputError(
             f"{where}.kind: {kind!r} is not a kind of fault{nearest(str(kind), known)}"
@@ -191,7 +191,7 @@ def parse_method(table: Table, where: str) -> Settings:
     if "algorithm" not in table:
         raise InputError(f"{where}.algorithm: missing; expected one of {', '.join(registry())}")
     name = table["algorithm"]
-    if name not in registry():
+    if not isinstance(name, str) or name not in registry():
         known = list(registry())
         raise InputError(
             f"{where}.algorithm: {name!r} is not known{nearest(str(name), known)}; "
@@ -242,6 +242,8 @@ def _set(place: Any, path: list[str], value: Any, override: str) -> None:
             raise InputError(
                 f"--set {override}: {step!r} is not one of the {len(place)} entries, nor *"
             )
+        if not rest:
+            raise InputError(f"--set {override}: expected a key of the entry, e.g. {step}.name")
         for i in chosen:
             _set(place[i], rest, value, override)
     elif not isinstance(place, dict):

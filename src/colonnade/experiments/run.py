@@ -114,7 +114,7 @@ class Curve:
     def until(self, target: float) -> dict[str, float | None]:
         """What it took to reach the target on the validation rows; None where it was not
         reached."""
-        reached = next((p for p in self.points if p["validation_accuracy"] >= target), None)
+        reached = next((p for p in self.points if p.get("validation_accuracy", 0) >= target), None)
         keys = {"rounds": "round", "bytes": "bytes", "seconds": "virtual_seconds"}
         return {f"{k}_to_target": reached[v] if reached else None for k, v in keys.items()}
 

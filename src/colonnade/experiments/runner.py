@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
+import os
 import re
 import shutil
 import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -30,6 +34,8 @@ from colonnade.experiments.results import (
 )
 from colonnade.experiments.run import build, run_one
 from colonnade.network import Fault
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -103,12 +109,16 @@ def run_experiment(
     source: str = "experiment",
 ) -> Outcome:
     """Run what is not done yet. Finished runs are safe at any moment. `source`: named in errors."""
+    if jobs < 1:
+        raise InputError(f"jobs = {jobs}: expected 1 or more")
     try:
         check(experiment)
     except InputError as error:
         raise InputError(f"{source}: {error}") from None
     prepare(experiment, folder, fresh)
     finished = {result.key: result for result in read_results(folder)}
+    if finished:
+        write_results(folder, list(finished.values()))  # without a line cut off by an interruption
     runs = grid(experiment)
     open_runs = [run for run in runs if _key(run, experiment) not in finished]
     observer = observer or Silence()
@@ -201,13 +211,14 @@ def _in_processes(
     config = msgspec.json.encode(experiment.table())
     pool = ProcessPoolExecutor(jobs, context, _start_worker, (config, str(folder), news))
     try:
-        futures: dict[Future[Any], Run] = {pool.submit(_work, run): run for run in runs}
+        with _deaf_to_ctrl_c():  # workers are born deaf to it: it is the parent's to handle
+            futures: dict[Future[Any], Run] = {pool.submit(_work, run): run for run in runs}
         pending = set(futures)
         while pending:
             done, pending = wait(pending, timeout=0.2, return_when=FIRST_COMPLETED)
             for name, share in _drain(news):
                 observer.advance(name, share)
-            for future in done:
+            for future in sorted(done, key=lambda future: future.exception() is not None):
                 keep(futures[future], _outcome(future))
     except BaseException:
         for process in list((pool._processes or {}).values()):
@@ -215,6 +226,18 @@ def _in_processes(
         pool.shutdown(wait=False, cancel_futures=True)
         raise
     pool.shutdown()
+
+
+@contextmanager
+def _deaf_to_ctrl_c() -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may set signals
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _outcome(future: Future[Any]) -> Result | ColonnadeError:
@@ -236,9 +259,17 @@ _worker: dict[str, Any] = {}
 
 
 def _start_worker(config: bytes, folder: str, news: Any) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    threading.Thread(target=_die_with_parent, daemon=True).start()
     experiment = parse_experiment(msgspec.json.decode(config), "experiment")
     _worker.update(experiment=experiment, folder=Path(folder), news=news)
+
+
+def _die_with_parent() -> None:
+    """A parent that was killed cannot tell its workers to stop."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _work(run: Run) -> Result | ColonnadeError:
@@ -250,12 +281,14 @@ def _work(run: Run) -> Result | ColonnadeError:
 def _attempt(
     experiment: Experiment, run: Run, folder: Path, progress: Callable[[float], None]
 ) -> Result | ColonnadeError:
-    """A run that fails on purpose (a lost party, a diverged loss) does not take the others with
-    it."""
+    """A run that fails does not take the others with it."""
     try:
         return run_one(experiment, *run.parts(experiment), run.name, folder, progress)
     except ColonnadeError as error:
         return type(error)(str(error))
+    except Exception as error:  # a mistake of ours, or in a user's own model
+        log.exception("%s failed", run.title(experiment))
+        return ColonnadeError(f"{type(error).__name__}: {error}")
 
 
 def _key(run: Run, experiment: Experiment) -> tuple[str, str, int]:
@@ -272,4 +305,5 @@ def _portable(experiment: Experiment) -> bool:
 
 
 def slug(name: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "x"
+    """A name as part of a file name."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:60] or "x"

@@ -42,11 +42,13 @@ class Cohort:
         self.index = index
         self.width = width
         parameters, buffers = stack_module_state(modules)  # pyright: ignore[reportArgumentType]
+        frozen = {name for name, p in modules[0].named_parameters() if not p.requires_grad}
+        buffers |= {name: parameters.pop(name) for name in frozen}
         self.parameters = {k: v.detach().requires_grad_() for k, v in parameters.items()}
         self.buffers = {k: v.detach() for k, v in buffers.items()}
         self.template = copy.deepcopy(modules[0])
         self.streams = [torch.Generator().manual_seed(seed) for seed in seeds]
-        self.plan = _plan(self.template)
+        self.plan = None if frozen else _plan(self.template)
         for step in self.plan or []:
             if isinstance(step, Linear):
                 self._lay_out(step)
@@ -85,11 +87,17 @@ class Cohort:
                 vmap(self._call)(state[0], state[1], torch.zeros(1, 2, width))
         except Exception as error:
             reason = str(error).split("\n")[0]
-            log.info(
+            log.warning(
                 "%s: members computed one by one, vmap refuses: %s", type(module).__name__, reason
             )
             return "loop"
         return "vmap"
+
+    @property
+    def can_be_compiled(self) -> bool:
+        """Not what runs one by one; nor what keeps statistics, which a step that computes forward
+        again would count twice."""
+        return self.how != "loop" and not self.buffers
 
     def _lay_out(self, step: Linear) -> None:
         """Weights as [members, inputs, outputs]: so their gradients come out contiguous, as fused
@@ -139,7 +147,12 @@ def _plan(module: nn.Module, prefix: str = "") -> Plan | None:
     if type(module) is not nn.Sequential:
         return None
     steps: Plan = []
-    for name, child in module.named_children():
+    linear = [part for part in module._modules.values() if type(part) is nn.Linear]
+    if len(linear) != len(set(linear)):
+        return None  # tied weights
+    for name, child in module._modules.items():  # named_children leaves out what stands there twice
+        if child is None:
+            return None
         part = _plan(child, f"{prefix}{name}.")
         if part is None:
             return None
@@ -170,8 +183,15 @@ def alike(
     for i, module in enumerate(modules):
         shapes = tuple((name, tuple(v.shape)) for name, v in module.state_dict().items())
         width = None if widths is None else widths[i]
-        groups.setdefault((repr(module), shapes, width), []).append(i)
-    return [(index, key[2]) for key, index in groups.items()]
+        own = tuple(str(_plain(part)) for part in module.modules())  # settings that repr leaves out
+        trained = tuple(p.requires_grad for p in module.parameters())
+        key = (repr(module), shapes, own, trained, width)
+        groups.setdefault(key, []).append(i)
+    return [(index, key[-1]) for key, index in groups.items()]
+
+
+def _plain(module: nn.Module) -> dict[str, Any]:
+    return {k: v for k, v in vars(module).items() if isinstance(v, bool | int | float | str)}
 
 
 def _input_width(module: nn.Module) -> int:

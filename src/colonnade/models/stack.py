@@ -7,6 +7,7 @@ absent value.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from itertools import count
 from types import FunctionType
@@ -20,6 +21,8 @@ from colonnade.models.cohort import Cohort, alike
 from colonnade.models.layers import Loss
 from colonnade.models.optim import Optimizer, masked_update
 from colonnade.network.absent import ABSENT
+
+log = logging.getLogger(__name__)
 
 State = list[dict[str, Tensor]]
 
@@ -47,7 +50,9 @@ class Stack:
         self.optimizers = [optimizer.of(list(c.parameters.values())) for c in self.cohorts]
         self.optimizer = optimizer
         self._order = torch.tensor([i for c in self.cohorts for i in c.index]).argsort()
-        self._compile = compile and all(c.how != "loop" for c in self.cohorts)
+        self._compile = compile and all(c.can_be_compiled for c in self.cohorts)
+        if compile and not self._compile:
+            log.warning("%s: its steps are not compiled", type(modules[0]).__name__)
         self._compiled: dict[Any, Any] = {}
         self._tape: tuple[Any, Any] = (None, None)
         self._everyone = torch.ones(self.members, dtype=torch.bool)
@@ -76,8 +81,10 @@ class Stack:
 
     def backward(self, out: Tensor, gradient: Tensor, where: Tensor | None = None) -> None:
         """Back-propagate a gradient that came over the network, and step where `where` is True."""
-        if not self.members:
+        if not self.members or not self._parameters():
             return
+        # A message is padded to the widest member of the group, which may not be here.
+        gradient = gradient[..., : out.shape[-1]]
         if self._compile:
             computed, x = self._tape
             assert computed is out, "backward takes what the stack computed last"

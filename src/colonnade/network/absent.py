@@ -46,8 +46,20 @@ class Absent:
     def _absorb(self, *_: Any) -> Absent:
         return self
 
+    def __eq__(self, other: object) -> Any:
+        return self
+
+    def __ne__(self, other: object) -> Any:
+        return self
+
+    __hash__ = object.__hash__
+
+    def __deepcopy__(self, memo: object) -> Absent:
+        return self
+
     __getitem__ = __neg__ = __invert__ = _absorb
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _absorb
+    __floordiv__ = __mod__ = __xor__ = __rpow__ = __abs__ = _absorb
     __truediv__ = __rtruediv__ = __pow__ = __matmul__ = __rmatmul__ = _absorb
     __and__ = __rand__ = __or__ = __ror__ = __lt__ = __le__ = __gt__ = __ge__ = _absorb
 

@@ -43,7 +43,8 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     name: str
     when: When = "training"
 
-    def sampler(self, seed: int, groups: Sequence[Group]) -> Sampler:
+    def sampler(self, seed: int, groups: Sequence[Group], settled: bool = False) -> Sampler:
+        """The process behind it. `settled`: begun long ago, not just now."""
         return Calm()
 
     def stream(self, seed: int) -> np.random.Generator:
@@ -67,9 +68,11 @@ class Connection(Fault, frozen=True, kw_only=True, forbid_unknown_fields=True):
     down: float
     up: float = 1.0
 
-    def sampler(self, seed: int, groups: Sequence[Group]) -> Sampler:
+    def sampler(self, seed: int, groups: Sequence[Group], settled: bool = False) -> Sampler:
         return LinkFaults(
-            Chain(self.down, self.up, 1.0, self.stream(seed)), directed=False, every_round=False
+            _down_up(self.down, self.up, self.stream(seed), settled),
+            directed=False,
+            every_round=False,
         )
 
 
@@ -80,10 +83,10 @@ class Client(Fault, frozen=True, kw_only=True, forbid_unknown_fields=True):
     down: float
     up: float = 1.0
 
-    def sampler(self, seed: int, groups: Sequence[Group]) -> Sampler:
+    def sampler(self, seed: int, groups: Sequence[Group], settled: bool = False) -> Sampler:
         struck = _playing("client", groups)
         return PartyFaults(
-            Chain(self.down, self.up, 1.0, self.stream(seed)), struck, every_round=False
+            _down_up(self.down, self.up, self.stream(seed), settled), struck, every_round=False
         )
 
 
@@ -93,10 +96,10 @@ class Aggregator(Fault, frozen=True, kw_only=True, forbid_unknown_fields=True):
     down: float
     up: float = 1.0
 
-    def sampler(self, seed: int, groups: Sequence[Group]) -> Sampler:
+    def sampler(self, seed: int, groups: Sequence[Group], settled: bool = False) -> Sampler:
         struck = _playing("aggregator", groups)
         return PartyFaults(
-            Chain(self.down, self.up, 1.0, self.stream(seed)), struck, every_round=True
+            _down_up(self.down, self.up, self.stream(seed), settled), struck, every_round=True
         )
 
 
@@ -111,7 +114,7 @@ class Device(Fault, frozen=True, kw_only=True, forbid_unknown_fields=True):
         super().check()
         _check_stay(self.rate, self.stay)
 
-    def sampler(self, seed: int, groups: Sequence[Group]) -> Sampler:
+    def sampler(self, seed: int, groups: Sequence[Group], settled: bool = False) -> Sampler:
         chain = _stationary(self.rate, self.stay, self.stream(seed))
         return PartyFaults(chain, _playing("client", groups), every_round=self.stay is None)
 
@@ -127,7 +130,7 @@ class Communication(Fault, frozen=True, kw_only=True, forbid_unknown_fields=True
         super().check()
         _check_stay(self.rate, self.stay)
 
-    def sampler(self, seed: int, groups: Sequence[Group]) -> Sampler:
+    def sampler(self, seed: int, groups: Sequence[Group], settled: bool = False) -> Sampler:
         chain = _stationary(self.rate, self.stay, self.stream(seed))
         return LinkFaults(chain, directed=True, every_round=self.stay is None)
 
@@ -145,7 +148,7 @@ class Catastrophe(Fault, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if self.at < 0 or self.recovery < 0:
             raise InputError("at and recovery are numbers of rounds; expected 0 or more")
 
-    def sampler(self, seed: int, groups: Sequence[Group]) -> Sampler:
+    def sampler(self, seed: int, groups: Sequence[Group], settled: bool = False) -> Sampler:
         struck = _playing("client", groups)
         stream = self.stream(seed)
         lost = stream.random(len(struck)) < self.rate
@@ -161,7 +164,7 @@ class Trace(Fault, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     path: str
 
-    def sampler(self, seed: int, groups: Sequence[Group]) -> Sampler:
+    def sampler(self, seed: int, groups: Sequence[Group], settled: bool = False) -> Sampler:
         try:
             with np.load(Path(self.path), allow_pickle=False) as file:
                 return Replay({key: file[key].astype(bool) for key in file.files})
@@ -191,6 +194,11 @@ def _check_stay(rate: float, stay: float | None) -> None:
     """Who leaves often cannot be away rarely: the return would need a probability above 1."""
     if stay is not None and 0 < rate < 0.5 and stay < (least := 1 - rate / (1 - rate)) - 1e-9:
         raise InputError(f"stay = {stay:g}: a fault rate of {rate:g} needs at least {least:.3g}")
+
+
+def _down_up(down: float, up: float, stream: np.random.Generator, settled: bool) -> Chain:
+    """All up at the start; `settled`: as after a long time."""
+    return Chain(down, up, up / (up + down) if settled and up + down else 1.0, stream)
 
 
 def _stationary(rate: float, stay: float | None, stream: np.random.Generator) -> Chain:

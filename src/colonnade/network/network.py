@@ -27,17 +27,18 @@ import torch
 from torch import Tensor
 
 from colonnade.errors import PartyLost
-from colonnade.network.absent import Absent
+from colonnade.network.absent import Absent, is_absent
 from colonnade.network.clock import SECOND
 from colonnade.network.delays import Delays, DelaySampler
 from colonnade.network.faults import Fault, Phase
 from colonnade.network.inbox import Inbox
 from colonnade.network.ledger import Ledger
-from colonnade.network.samplers import CLEAR, Calm, Passage, Sampler
+from colonnade.network.samplers import Calm, Passage, Sampler
 from colonnade.network.topology import Group, Links, Topology, links_between
 from colonnade.seeds import seed_of
 
 BYTES = 4  # content travels as float32
+RETRY = 1.0  # seconds until somebody who must be heard tries again
 ATTEMPTS = 1000  # after so many lost attempts a party that must answer counts as gone for good
 
 
@@ -90,6 +91,10 @@ class World:
     fault: Fault = field(default_factory=lambda: Fault(name="none"))
     delays: Delays = field(default_factory=Delays)
 
+    def __post_init__(self) -> None:
+        self.fault.check()
+        self.delays.check()
+
     @property
     def parties(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(party for group in self.groups for party in group.parties))
@@ -108,6 +113,8 @@ class Network(ABC):
         self.everyone = Group("everyone", world.parties, "owner")
         self._links: dict[tuple[Group, Group], Links] = {}
         self._samplers: dict[str, Sampler] = {}
+        self._rounds_before = 0  # what faults that go on have seen already
+        self._children = 0
         self._delays: DelaySampler | None = None
         if world.delays.any:
             self._delays = world.delays.sampler(seed_of(world.seed, "delays", program))
@@ -135,6 +142,8 @@ class Network(ABC):
         senders (or which of their links) send at all. `widths` are the true sizes of the last axis
         where it is padded: by sender, or by receiver if `addressed`.
         """
+        if not is_absent(value) and not value.is_floating_point():
+            raise TypeError(f"{kind}: a message holds floating-point numbers, not {value.dtype}")
         links = self.links(src, dst)
         passage = self._passage(links, wait)
         self.step += 1
@@ -167,7 +176,7 @@ class Network(ABC):
 
     def alive(self, group: Group) -> Tensor:
         """Which members here are up, as far as party faults go. [members here] bool"""
-        mask = self._sampler.alive(group, self.round)
+        mask = self._sampler.alive(group, self._rounds_before + self.round)
         if mask is None:
             return torch.ones(len(self.here(group)), dtype=torch.bool)
         return torch.from_numpy(mask[list(self.here(group))])
@@ -199,35 +208,51 @@ class Network(ABC):
         if self.phase not in self._samplers:
             fault, world = self.world.fault, self.world
             seed = seed_of(world.seed, "faults", self.program, self.phase)
-            struck = fault.strikes(self.phase)
-            self._samplers[self.phase] = fault.sampler(seed, world.groups) if struck else Calm()
+            calm = not fault.strikes(self.phase)
+            settled = self.phase == "inference"
+            sampler = Calm() if calm else fault.sampler(seed, world.groups, settled)
+            self._samplers[self.phase] = sampler
         return self._samplers[self.phase]
 
     def _passage(self, links: Links, wait: Wait) -> Passage:
-        passage = self._sampler.exchange(links, self.round)
+        round = self._rounds_before + self.round
+        passage = self._sampler.exchange(links, round)
         if wait.kind != "everyone" or passage.arrived is None:
             return passage
-        arrived = passage.arrived.copy()
-        attempts = 1
-        while (missing := links.real & ~arrived).any() and attempts < ATTEMPTS:
-            again = self._sampler.exchange(links, self.round).arrived
-            arrived |= True if again is None else again
-            attempts += 1
-        if not missing.any():
-            return CLEAR
+        missing = links.real & ~passage.arrived
+        attempts = np.ones(links.shape, dtype=np.int64)
+        for _ in range(ATTEMPTS - 1):
+            if not missing.any():
+                break
+            attempts[missing] += 1
+            passage = self._sampler.exchange(links, round, again=True)
+            missing &= False if passage.arrived is None else ~passage.arrived
+        if missing.any():
+            raise self._lost(links, passage, missing)
+        return Passage(None, None, attempts)
+
+    def _lost(self, links: Links, passage: Passage, missing: np.ndarray) -> PartyLost:
         r, j = (int(index[0]) for index in np.nonzero(missing))
-        sender = links.src.parties[links.senders[r, j]]
-        raise PartyLost(
-            f"{sender} does not reach {links.dst.parties[r]}: {ATTEMPTS} attempts in round "
-            f"{self.round} failed, and this method waits for everyone. Choose one that goes on "
-            f"without it (missing = zeros, skip, buffer or stale)."
+        sender, receiver = links.src.parties[links.senders[r, j]], links.dst.parties[r]
+        away = sender if passage.sent is not None and not passage.sent[r, j] else receiver
+        return PartyLost(
+            f"{away} is out of reach: {sender} → {receiver} failed {ATTEMPTS} times in round "
+            f"{self.round}, and this method waits for everyone. Choose one that goes on without "
+            f"(missing = zeros, skip, buffer or stale)."
         )
+
+    def _child_name(self) -> str:
+        self._children += 1
+        return f"{self.program}/{self._children - 1}"
 
     def _within(self, child: Self, phase: Phase) -> Self:
         child = self._child(child)
         child.phase = phase
         if phase == "validation":  # the method looking at itself takes no time
             child._delays = None
+        if phase == "inference" and self.world.fault.when == "always":  # what fell is still down
+            child._samplers[phase] = self._sampler
+            child._rounds_before = self._rounds_before + self.round + 1
         return child
 
     def _child(self, child: Self) -> Self:
@@ -254,7 +279,15 @@ class Parcel:
         senders."""
         if self.widths is None or self.addressed:
             return None
+        if (self.links.senders != self.links.senders[0]).any():
+            raise ValueError("unequal widths need receivers that all hear the same senders")
         return tuple(self.widths[s] for s in self.links.senders[0])
+
+    def late(self, passage: Passage) -> np.ndarray | int:
+        """Nanoseconds that failed attempts cost, by receiver and slot."""
+        if passage.attempts is None:
+            return 0
+        return (passage.attempts - 1) * int(RETRY * SECOND)
 
     def width(self, sender: int, receiver: int) -> int:
         """The true size of the last axis of one message."""
@@ -272,18 +305,14 @@ class Parcel:
         by = np.broadcast_to(receivers, self.links.shape) if self.addressed else self.links.senders
         return whole // self.shape[-1] * np.array(self.widths)[by]
 
-    def sent(self, passage: Passage) -> np.ndarray | None:
-        """What leaves, by receiver and slot; None where everything does. Needs all senders here."""
+    def chosen(self) -> np.ndarray | None:
+        """What there is to say, by receiver and slot; None: everything. Needs all senders here."""
         if self.where is None:
-            return passage.sent
+            return None
         where = cast(Tensor, self.where).numpy()
         if where.ndim == 1:
-            chosen = where[self.links.senders]
-        else:
-            chosen = where.reshape(-1)[self.links.gather_addressed.numpy()].reshape(
-                self.links.shape
-            )
-        return chosen if passage.sent is None else chosen & passage.sent
+            return where[self.links.senders]
+        return where.reshape(-1)[self.links.gather_addressed.numpy()].reshape(self.links.shape)
 
 
 class Rounds(Generic[Item]):

@@ -18,7 +18,7 @@ from colonnade.network.absent import ABSENT, Absent, is_absent
 from colonnade.network.clock import SECOND, Clock, Signal
 from colonnade.network.faults import Phase
 from colonnade.network.inbox import Inbox
-from colonnade.network.network import BYTES, LATEST, Network, Parcel, Wait, World, seconds
+from colonnade.network.network import BYTES, Network, Parcel, Wait, World, seconds
 from colonnade.network.samplers import Passage
 from colonnade.network.topology import Group, Links
 from colonnade.network.transport.memory import MemoryTransport
@@ -36,13 +36,16 @@ class Mailbox:
 
     letters: dict[Key, Tensor | None] = field(default_factory=dict)  # None: "nothing to say"
     registers: dict[Box, Tensor] = field(default_factory=dict)
+    written: dict[Box, tuple[int, int]] = field(default_factory=dict)  # round, step of newest
     passed: dict[str, tuple[int, int]] = field(default_factory=dict)  # program → round and step
     news: Signal = field(default_factory=Signal)
 
     def put(self, header: Header, value: Tensor | None) -> None:
         h = header
         if h.register and value is not None:
-            self.registers[h.program, h.src, h.sender, h.dst, h.receiver, h.kind] = value
+            box = (h.program, h.src, h.sender, h.dst, h.receiver, h.kind)
+            if (h.round, h.step) > self.written.get(box, (-1, -1)):  # an older one came later
+                self.registers[box], self.written[box] = value, (h.round, h.step)
         elif not h.register and (h.round, h.step) > self.passed.get(h.program, (-1, -1)):
             key = (h.program, h.round, h.step, h.src, h.sender, h.dst, h.receiver)
             self.letters[key] = value
@@ -93,8 +96,8 @@ class ProjectedNetwork(Network):
 
     async def concurrently(self, *programs: Callable[[Self], Coroutine[Any, Any, None]]) -> None:
         tasks = []
-        for i, program in enumerate(programs):
-            child = self._of_party(f"{self.program}/{i}")
+        for program in programs:
+            child = self._of_party(self._child_name())
             tasks.append(self.clock.spawn(program(child), f"{self.party}: {child.program}"))
         await self.clock.join(tasks)
 
@@ -111,18 +114,19 @@ class ProjectedNetwork(Network):
             computing = self._delays.compute(links.src)
             sizes = np.broadcast_to(np.asarray(parcel.bytes), links.shape)
             transfer = self._delays.transfer(links, sizes)
+        transfer = transfer + parcel.late(passage)
         if senders := self.here(links.src):
             if work := max(int(computing[s]) for s in senders):
                 await self.clock.sleep_until(self.clock.now + work)
             self._post(parcel, passage, transfer)
-        if parcel.wait is LATEST:
+        if parcel.wait.kind == "latest":
             # Turns: everybody posts, then everybody reads. So parties that never wait for a message
             # stay in step as long as nothing takes time.
             await self.clock.sleep_until(self.clock.now)
         inbox = cast(Inbox, ABSENT)
         if self.here(links.dst):
             inbox = await self._collect(parcel, passage)
-        if parcel.wait is LATEST:
+        if parcel.wait.kind == "latest":
             await self.clock.sleep_until(self.clock.now)
         return inbox
 
@@ -146,7 +150,7 @@ class ProjectedNetwork(Network):
     def _deliver(
         self, parcel: Parcel, sender: int, receiver: int, value: Tensor | None, delay: int
     ) -> None:
-        register = parcel.wait is LATEST
+        register = parcel.wait.kind == "latest"
         if register and value is None:
             return
         header = self._header(parcel.links, sender, receiver, parcel.kind, register, value is None)
@@ -174,7 +178,7 @@ class ProjectedNetwork(Network):
     async def _collect(self, parcel: Parcel, passage: Passage) -> Inbox:
         links, members = parcel.links, list(self.here(parcel.links.dst))
         expected = links.real if passage.arrived is None else links.real & passage.arrived
-        if parcel.wait is LATEST:
+        if parcel.wait.kind == "latest":
             read = self._read_register
         else:
             await self._wait(parcel.wait, links, members, expected)
@@ -185,7 +189,7 @@ class ProjectedNetwork(Network):
         for i, r in enumerate(members):
             for j in np.nonzero(links.real[r])[0]:
                 letter = read(parcel, int(links.senders[r, j]), r)
-                if letter is not None:
+                if letter is not None and letter.shape[:-1] == parcel.shape[:-1]:
                     value[i, j, ..., : letter.shape[-1]] = letter
                     arrived[i, j] = True
         return Inbox(value, arrived, bool(arrived.all()), parcel.slot_widths)

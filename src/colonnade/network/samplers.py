@@ -22,20 +22,23 @@ class Passage:
 
     sent: Mask  # [receivers, in-degree]
     arrived: Mask  # [receivers, in-degree]
+    attempts: np.ndarray | None = None  # how many it took [receivers, in-degree]
 
 
 CLEAR = Passage(None, None)
 
 
 class Sampler(Protocol):
-    def exchange(self, links: Links, round: int) -> Passage: ...
+    """`again`: another attempt of the same exchange; time has passed since the last one."""
+
+    def exchange(self, links: Links, round: int, again: bool = False) -> Passage: ...
     def alive(self, group: Group, round: int) -> Mask: ...
 
 
 class Calm:
     """Nothing ever fails."""
 
-    def exchange(self, links: Links, round: int) -> Passage:
+    def exchange(self, links: Links, round: int, again: bool = False) -> Passage:
         return CLEAR
 
     def alive(self, group: Group, round: int) -> Mask:
@@ -74,11 +77,13 @@ class PartyFaults:
         self._tables: dict[str, tuple[np.ndarray, np.ndarray]] = {}
         self._called: dict[tuple[str, str], np.ndarray] = {}
 
-    def exchange(self, links: Links, round: int) -> Passage:
-        if self.every_round:
-            self._new_round(round)
-        else:
+    def exchange(self, links: Links, round: int, again: bool = False) -> Passage:
+        if not self.every_round:
             self.chain.move(self._parties_of(links))
+        elif again:
+            self.chain.move()
+        else:
+            self._new_round(round)
         senders, receivers = self._state(links.src), self._state(links.dst)
         if senders.all() and receivers.all():
             return CLEAR
@@ -122,11 +127,11 @@ class LinkFaults:
         self._round = -1
         self._tables: dict[tuple[str, str], tuple[np.ndarray, np.ndarray]] = {}
 
-    def exchange(self, links: Links, round: int) -> Passage:
+    def exchange(self, links: Links, round: int, again: bool = False) -> Passage:
         each, by_slot = self._chains_of(links)
         if not self.every_round:
             self.chain.move(each)
-        elif round != self._round:
+        elif again or round != self._round:
             self.chain.move()
             self._round = round
         up = self.chain.state[by_slot] | links.own
@@ -150,22 +155,25 @@ class LinkFaults:
         return self._tables[key]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Disaster:
     at: int
     back: dict[str, float]  # the round of return
+    waited: int = 0  # attempts, each as long as a round
 
-    def exchange(self, links: Links, round: int) -> Passage:
-        if round < self.at:
+    def exchange(self, links: Links, round: int, again: bool = False) -> Passage:
+        self.waited += again
+        if round + self.waited < self.at:
             return CLEAR
         sent = self._state(links.src, round)[links.senders]
         return Passage(sent, sent & self._state(links.dst, round)[:, None])
 
     def alive(self, group: Group, round: int) -> Mask:
-        return None if round < self.at else self._state(group, round)
+        return None if round + self.waited < self.at else self._state(group, round)
 
     def _state(self, group: Group, round: int) -> np.ndarray:
-        return np.array([self.back.get(party, -1) <= round for party in group.parties])
+        now = round + self.waited
+        return np.array([self.back.get(party, -1) <= now for party in group.parties])
 
 
 class Replay:
@@ -175,7 +183,7 @@ class Replay:
         self.masks = masks
         self.position: dict[str, int] = {}
 
-    def exchange(self, links: Links, round: int) -> Passage:
+    def exchange(self, links: Links, round: int, again: bool = False) -> Passage:
         pair = f"{links.src.name}>{links.dst.name}"
         k = self.position.get(pair, 0)
         self.position[pair] = k + 1
@@ -201,8 +209,8 @@ class Recorder:
         self.sampler = sampler
         self.rows: dict[str, list[np.ndarray]] = {}
 
-    def exchange(self, links: Links, round: int) -> Passage:
-        passage = self.sampler.exchange(links, round)
+    def exchange(self, links: Links, round: int, again: bool = False) -> Passage:
+        passage = self.sampler.exchange(links, round, again)
         pair = f"{links.src.name}>{links.dst.name}"
         full = np.ones(links.shape, dtype=bool)
         for key, mask in (("sent", passage.sent), ("arrived", passage.arrived)):

@@ -62,11 +62,12 @@ class StackedNetwork(Network):
         decision = cast(Tensor, value).reshape(-1).tolist()
         links = self.links(src, self.everyone)
         self.ledger.add(self.phase, "decision", links, None, len(decision) * BYTES)
+        np.maximum(self._time, self._times(src)[0], out=self._time)  # nobody goes on untold
         return decision
 
     async def concurrently(self, *programs: Callable[[Self], Coroutine[Any, Any, None]]) -> None:
         clock = self.clock or Clock()
-        children = [self._start_child(i, clock) for i in range(len(programs))]
+        children = [self._start_child(clock) for _ in programs]
         pairs = zip(programs, children, strict=True)
         if self.clock is None:
             clock.run(*[(child.program, program(child)) for program, child in pairs])
@@ -74,23 +75,21 @@ class StackedNetwork(Network):
             await clock.join(
                 [clock.spawn(program(child), child.program) for program, child in pairs]
             )
-        self._time = np.maximum.reduce([child._time for child in children])
+        self._time[:] = np.maximum.reduce([child._time for child in children])
 
-    def _start_child(self, number: int, clock: Clock) -> Self:
-        child = self._child(type(self)(self.world, f"{self.program}/{number}", clock))
+    def _start_child(self, clock: Clock) -> Self:
+        child = self._child(type(self)(self.world, self._child_name(), clock))
         child._time = self._time.copy()
         return child
 
     async def _exchange(self, parcel: Parcel, passage: Passage) -> Inbox:
-        links = parcel.links
-        sent, arrived = parcel.sent(passage), passage.arrived
-        if sent is not passage.sent:  # not everything that could get through was sent
-            arrived = sent if arrived is None or sent is None else arrived & sent
-        size = parcel.bytes
-        self.ledger.add(self.phase, parcel.kind, links, sent, size)
+        links, chosen, size = parcel.links, parcel.chosen(), parcel.bytes
+        self.ledger.add(self.phase, parcel.kind, links, _both(passage.sent, chosen), size)
+        arrived = _both(passage.arrived, chosen)
         value = _by_slot(cast(Tensor, parcel.value).detach(), links, parcel.addressed)
-        if self._delays is not None or parcel.wait.kind == "deadline":
-            arrived, value = self._take_time(parcel, value, arrived, size)
+        instant = self._delays is None and passage.attempts is None and not self._time.any()
+        if not instant or parcel.wait.kind == "deadline":
+            arrived, value = self._take_time(parcel, passage, value, arrived)
             if self.clock is not None:
                 await self.clock.sleep_until(int(self._times(links.dst).max()))
         elif self.clock is not None:
@@ -100,36 +99,40 @@ class StackedNetwork(Network):
     # -- virtual time -----------------------------------------------------------------------------
 
     def _take_time(
-        self, parcel: Parcel, value: Tensor, arrived: np.ndarray | None, size: int | np.ndarray
+        self, parcel: Parcel, passage: Passage, value: Tensor, arrived: np.ndarray | None
     ) -> tuple[np.ndarray, Tensor]:
-        """Moves the clocks of senders and receivers; returns what is there when the receivers go
-        on."""
+        """Moves the clocks of senders and receivers; what is there when the receivers go on."""
         delays = self._delays or _INSTANT
         links, wait = parcel.links, parcel.wait
-        coming = links.real if arrived is None else links.real & arrived
         self._time[self._party(links.src)] += delays.compute(links.src)
-        transfer = delays.transfer(links, np.broadcast_to(np.asarray(size), links.shape))
-        arrival = np.where(coming, self._times(links.src)[links.senders] + transfer, NEVER)
+        transfer = delays.transfer(links, np.broadcast_to(np.asarray(parcel.bytes), links.shape))
+        arrival = self._times(links.src)[links.senders] + transfer + parcel.late(passage)
+        coming = np.where(links.real & _or_all(arrived), arrival, NEVER)
         begin = self._times(links.dst)
         if wait.kind == "latest":
-            return self._read_registers(parcel, value, arrival, begin)
-        end = _go_on_at(wait, begin, arrival, links)
+            return self._read_registers(parcel, value, coming, begin)
+        # Who has nothing to say says so: that, too, is heard, and ends the waiting.
+        heard = np.where(links.real & _or_all(passage.arrived), arrival, NEVER)
+        end = _go_on_at(wait, begin, coming, heard, links)
         self._time[self._party(links.dst)] = end
-        return arrival <= end[:, None], value
+        return coming <= end[:, None], value
 
     def _read_registers(
         self, parcel: Parcel, value: Tensor, arrival: np.ndarray, now: np.ndarray
     ) -> tuple[np.ndarray, Tensor]:
-        """The newest of what has arrived since the last reading."""
+        """The newest of what has arrived since the last reading; what is older is void, and so is
+        a message of another shape (a short last batch)."""
         key = (parcel.links.src.name, parcel.links.dst.name, parcel.kind)
         waiting = [*self._under_way.get(key, []), _UnderWay(arrival, value)]
         newest = torch.zeros_like(value)
-        arrived = np.zeros(arrival.shape, dtype=bool)
-        for message in waiting:  # oldest first: later ones overwrite
-            there = message.arrival <= now[:, None]
-            newest = torch.where(_spread(torch.from_numpy(there), value), message.value, newest)
-            arrived |= there
-            message.arrival[there] = NEVER
+        seen, arrived = (np.zeros(arrival.shape, dtype=bool) for _ in range(2))
+        for message in reversed(waiting):  # newest first
+            there = (message.arrival <= now[:, None]) & ~seen
+            if message.value.shape == value.shape:
+                newest = torch.where(_spread(torch.from_numpy(there), value), message.value, newest)
+                arrived |= there
+            seen |= there
+            message.arrival[seen] = NEVER
         self._under_way[key] = [m for m in waiting if (m.arrival != NEVER).any()]
         return arrived, newest
 
@@ -142,20 +145,32 @@ class StackedNetwork(Network):
         return self._time[self._party(group)]
 
 
-def _go_on_at(wait: Wait, begin: np.ndarray, arrival: np.ndarray, links: Links) -> np.ndarray:
-    """When each receiver stops waiting. [receivers]"""
-    coming = arrival != NEVER
-    last = np.where(coming, arrival, 0).max(1, initial=0)
+def _go_on_at(
+    wait: Wait, begin: np.ndarray, coming: np.ndarray, heard: np.ndarray, links: Links
+) -> np.ndarray:
+    """When each receiver stops waiting, given when messages come and when anything is heard at all.
+    [receivers]"""
+    last = np.where(heard != NEVER, heard, 0).max(1, initial=0)
     if wait.kind == "first":
-        ordered = np.sort(arrival, axis=1)
+        ordered = np.sort(coming, axis=1)
         nth = ordered[:, min(wait.count, ordered.shape[1]) - 1]
         last = np.where(nth == NEVER, last, nth)
     if wait.kind == "deadline":
         limit = begin + int(wait.seconds * SECOND)
         # who misses something cannot know that it will never come, and waits to the end
-        missing = (links.real & ~coming).any(1) | (last > limit)
+        missing = (links.real & (heard == NEVER)).any(1) | (last > limit)
         return np.where(missing, limit, np.maximum(begin, last))
     return np.maximum(begin, last)
+
+
+def _both(one: np.ndarray | None, other: np.ndarray | None) -> np.ndarray | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return one & other
+
+
+def _or_all(mask: np.ndarray | None) -> np.ndarray | bool:
+    return True if mask is None else mask
 
 
 def _by_slot(value: Tensor, links: Links, addressed: bool) -> Tensor:
