@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from colonnade.experiments.run import drive
 from colonnade.models import Optimizer, Stack, cross_entropy, mlp
 from colonnade.network import Fault, Group, StackedNetwork, Topology, World
-from colonnade.network.samplers import CLEAR, Passage, Sampler
+from colonnade.network.samplers import CLEAR, Calm, Passage, Sampler
 from colonnade.network.topology import Links
 from colonnade.seeds import numpy_stream, torch_stream
 
@@ -40,7 +40,7 @@ class DroppedLinks(Fault, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 @dataclass(frozen=True)
-class _Dropping:
+class _Dropping(Calm):
     stream: np.random.Generator
 
     def exchange(self, links: Links, round: int, again: bool = False) -> Passage:
@@ -48,9 +48,6 @@ class _Dropping:
             return CLEAR
         arrives = (self.stream.random(links.shape) >= DROPPED) | links.own
         return Passage(arrives, arrives)
-
-    def alive(self, group: Group, round: int) -> None:
-        return None
 
 
 @dataclass(frozen=True)

@@ -201,6 +201,11 @@ class Algorithm(ABC):
         return Batches(rows, size, epochs, self.task.seed)
 
     @property
+    def total_rounds(self) -> int:
+        """At most so many rounds, for the progress bar."""
+        return len(self.batches)
+
+    @property
     def patience(self) -> int:
         """Epochs without better validation before stopping: 10, or a sixth of many, unless set."""
         return self.set.patience or max(10, self.batches.epochs // 6)
@@ -209,13 +214,17 @@ class Algorithm(ABC):
         """Rows per exchange of a prediction: faults hold for a batch, as in training."""
         return self.set.batch if net.faulty else PREDICT_ROWS
 
-    async def end_of_epoch(self, net: Network, batch: Batch, loss: Any) -> bool:
-        """Validate where the labels are, keep the best models, and agree whether to stop."""
+    async def end_of_epoch(
+        self, net: Network, batch: Batch, loss: Any, logits: Tensor | None = None
+    ) -> bool:
+        """Validate where the labels are, keep the best models, and agree whether to stop. `logits`
+        of the validation rows, if the label holder can tell them without asking anybody."""
         part = self.data.validation
         if not part.rows:
             locally(lambda total: self._tell(net, batch, total, {}), loss)
             return False
-        logits = await self.predict(net.within("validation"), part)
+        if logits is None:
+            logits = await self.predict(net.within("validation"), part)
         verdict = locally(lambda *args: self._judge(net, batch, *args), loss, logits, part.y)
         better, stop = await net.agree(verdict, self.labels)
         if better:

@@ -24,12 +24,13 @@ class Task:
     widths: tuple[int, ...]
     shapes: tuple[tuple[int, ...], ...]
     classes: int
-    rows: dict[str, int]  # train, validation, test
+    rows: dict[str, int]  # train, validation, test, extra (per client)
     seed: int
 
     @classmethod
     def of(cls, data: VerticalData, seed: int) -> Task:
         rows = {name: len(getattr(data, name)) for name in ("train", "validation", "test")}
+        rows["extra"] = min((len(x) for x in data.extra), default=0)
         return cls(data.clients, data.widths, data.shapes, data.classes, rows, seed)
 
 
@@ -107,6 +108,7 @@ class Holding:
     train: Part
     validation: Part
     test: Part
+    extra: Part  # rows of each client's own, without labels
 
     @classmethod
     def at(
@@ -120,7 +122,12 @@ class Holding:
     ) -> Holding:
         """What the members here hold. `pooled`: one member holds all columns."""
         parts = (data.train, data.validation, data.test)
-        return cls(*(_part(net, rows, columns, labels, pooled) for rows in parts))
+        extra = Part(ABSENT, ABSENT, min((len(x) for x in data.extra), default=0))
+        if extra.rows and net.here(columns) and not pooled:
+            mine = [data.extra[i][: extra.rows] for i in net.here(columns)]
+            extra = Part(pad_stack(mine, max(data.widths)), ABSENT, extra.rows)
+        train, validation, test = (_part(net, rows, columns, labels, pooled) for rows in parts)
+        return cls(train, validation, test, extra)
 
 
 def _part(net: Network, rows: Rows, columns: Group, labels: Group, pooled: bool) -> Part:

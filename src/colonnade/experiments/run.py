@@ -98,7 +98,7 @@ class Curve:
 
     def __init__(self, net: Network, algorithm: Algorithm, progress: Progress) -> None:
         self.net, self.progress = net, progress
-        self.rounds = len(algorithm.batches)
+        self.rounds = algorithm.total_rounds
         self.points: list[dict[str, float]] = []
 
     def add(self, point: Point) -> None:

@@ -33,7 +33,7 @@ from colonnade.network.samplers import (
 from colonnade.network.topology import Group
 from colonnade.seeds import numpy_stream
 
-Phase = Literal["training", "validation", "inference"]
+Phase = Literal["training", "supervision", "validation", "inference"]
 When = Literal["training", "inference", "always"]
 
 
@@ -51,8 +51,9 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return numpy_stream(seed, type(self).__name__)
 
     def strikes(self, phase: Phase) -> bool:
-        """Validation is the method looking at itself: it is never disturbed."""
-        return phase != "validation" and self.when in (phase, "always")
+        """Validation is the method looking at itself: it is never disturbed; nor is the supervision
+        of what was learnt without labels (DVFL, section 6.1)."""
+        return phase in ("training", "inference") and self.when in (phase, "always")
 
     def check(self) -> None:
         for key in ("down", "up", "rate", "stay"):

@@ -108,6 +108,7 @@ class Network(ABC):
         self.program = program
         self.phase: Phase = "training"
         self.round = 0
+        self.rounds_begun = 0
         self.step = 0
         self.ledger = Ledger()
         self.everyone = Group("everyone", world.parties, "owner")
@@ -170,9 +171,10 @@ class Network(ABC):
         """Programs that share the parties' state but go at their own pace, each on a network of its
         own."""
 
-    def rounds(self, schedule: Schedule[Item], start: int = 0) -> Rounds[Item]:
-        """`async for item in net.rounds(schedule)`: the shared round counter."""
-        return Rounds(self, schedule, start)
+    def rounds(self, schedule: Schedule[Item]) -> Rounds[Item]:
+        """`async for item in net.rounds(schedule)`: the shared round counter. A second loop in the
+        same program counts on where the first one ended."""
+        return Rounds(self, schedule)
 
     def alive(self, group: Group) -> Tensor:
         """Which members here are up, as far as party faults go. [members here] bool"""
@@ -180,6 +182,12 @@ class Network(ABC):
         if mask is None:
             return torch.ones(len(self.here(group)), dtype=torch.bool)
         return torch.from_numpy(mask[list(self.here(group))])
+
+    def call(self, group: Group) -> Tensor:
+        """Ask the members to do something on their own, without an exchange: who is up for it.
+        Faults that are drawn at each call are drawn. [members here] bool"""
+        self._sampler.call(group, self._rounds_before + self.round)
+        return self.alive(group)
 
     @property
     def faulty(self) -> bool:
@@ -316,8 +324,8 @@ class Parcel:
 
 
 class Rounds(Generic[Item]):
-    def __init__(self, net: Network, schedule: Schedule[Item], start: int) -> None:
-        self.net, self.schedule, self.next = net, schedule, start
+    def __init__(self, net: Network, schedule: Schedule[Item]) -> None:
+        self.net, self.schedule, self.next = net, schedule, 0
 
     def __aiter__(self) -> Self:
         return self
@@ -325,9 +333,10 @@ class Rounds(Generic[Item]):
     async def __anext__(self) -> Item:
         if self.next >= len(self.schedule):
             raise StopAsyncIteration
-        self.net.round, self.net.step = self.next, 0
+        self.net.round, self.net.step = self.net.rounds_begun, 0
+        self.net.rounds_begun += 1
         self.next += 1
-        return self.schedule[self.net.round]
+        return self.schedule[self.next - 1]
 
 
 def seconds(nanoseconds: int) -> float:

@@ -32,6 +32,7 @@ class Sampler(Protocol):
     """`again`: another attempt of the same exchange; time has passed since the last one."""
 
     def exchange(self, links: Links, round: int, again: bool = False) -> Passage: ...
+    def call(self, group: Group, round: int) -> None: ...
     def alive(self, group: Group, round: int) -> Mask: ...
 
 
@@ -40,6 +41,9 @@ class Calm:
 
     def exchange(self, links: Links, round: int, again: bool = False) -> Passage:
         return CLEAR
+
+    def call(self, group: Group, round: int) -> None:
+        """Nothing to draw."""
 
     def alive(self, group: Group, round: int) -> Mask:
         return None
@@ -75,11 +79,11 @@ class PartyFaults:
         self._place = dict(zip(struck, chain.ids(struck).tolist(), strict=True))
         self._round = -1
         self._tables: dict[str, tuple[np.ndarray, np.ndarray]] = {}
-        self._called: dict[tuple[str, str], np.ndarray] = {}
+        self._called: dict[tuple[str, ...], np.ndarray] = {}
 
     def exchange(self, links: Links, round: int, again: bool = False) -> Passage:
         if not self.every_round:
-            self.chain.move(self._parties_of(links))
+            self.chain.move(self._struck_among(links.src, links.dst))
         elif again:
             self.chain.move()
         else:
@@ -89,6 +93,10 @@ class PartyFaults:
             return CLEAR
         sent = senders[links.senders]
         return Passage(sent, sent & receivers[:, None])
+
+    def call(self, group: Group, round: int) -> None:
+        if not self.every_round:
+            self.chain.move(self._struck_among(group))
 
     def alive(self, group: Group, round: int) -> Mask:
         if self.every_round:
@@ -100,10 +108,10 @@ class PartyFaults:
             self.chain.move()
             self._round = round
 
-    def _parties_of(self, links: Links) -> np.ndarray:
-        key = (links.src.name, links.dst.name)
+    def _struck_among(self, *groups: Group) -> np.ndarray:
+        key = tuple(group.name for group in groups)
         if key not in self._called:
-            called = dict.fromkeys(links.src.parties + links.dst.parties)
+            called = dict.fromkeys(party for group in groups for party in group.parties)
             ids = [i for party, i in self._place.items() if party in called]
             self._called[key] = np.array(ids, dtype=np.int64)
         return self._called[key]
@@ -137,6 +145,9 @@ class LinkFaults:
         up = self.chain.state[by_slot] | links.own
         return Passage(up, up)
 
+    def call(self, group: Group, round: int) -> None:
+        """Links are not asked."""
+
     def alive(self, group: Group, round: int) -> Mask:
         return None
 
@@ -168,6 +179,9 @@ class Disaster:
         sent = self._state(links.src, round)[links.senders]
         return Passage(sent, sent & self._state(links.dst, round)[:, None])
 
+    def call(self, group: Group, round: int) -> None:
+        """Nothing to draw: who is lost is settled."""
+
     def alive(self, group: Group, round: int) -> Mask:
         return None if round + self.waited < self.at else self._state(group, round)
 
@@ -189,6 +203,9 @@ class Replay:
         self.position[pair] = k + 1
         sent, arrived = (self._row(f"{key}:{pair}", k, links.shape) for key in ("sent", "arrived"))
         return Passage(sent, arrived)
+
+    def call(self, group: Group, round: int) -> None:
+        """The trace holds who was up, round by round."""
 
     def alive(self, group: Group, round: int) -> Mask:
         return self._row(f"alive:{group.name}", round, (len(group),))
@@ -216,6 +233,9 @@ class Recorder:
         for key, mask in (("sent", passage.sent), ("arrived", passage.arrived)):
             self.rows.setdefault(f"{key}:{pair}", []).append(full if mask is None else mask.copy())
         return passage
+
+    def call(self, group: Group, round: int) -> None:
+        self.sampler.call(group, round)
 
     def alive(self, group: Group, round: int) -> Mask:
         mask = self.sampler.alive(group, round)
