@@ -22,6 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from colonnade.algorithms.models import make_encoder
 from colonnade.algorithms.task import Batch, Batches, Holding, Part, Task
 from colonnade.data.partition import VerticalData
 from colonnade.errors import InputError
@@ -118,6 +119,7 @@ class Algorithm(ABC):
         self.stacks: dict[str, tuple[Group, Stack]] = {}
         self._best = (-1.0, -math.inf)  # accuracy, then minus the loss
         self._lowest = math.inf
+        self._losses: Any = 0.0
         self._waited = 0
         self._snapshot: dict[str, Any] = {}
         settings.check(task)
@@ -179,6 +181,18 @@ class Algorithm(ABC):
         self.stacks[name] = (group, stack)
         return stack
 
+    def encoder_stack(self, net: Network, clients: Group, **overrides: Any) -> Stack:
+        """The clients' encoders, as the settings describe them."""
+        task, spec = self.task, self.set.encoder
+        return self.stack(
+            net,
+            "encoder",
+            clients,
+            lambda i: make_encoder(spec, task.widths[i], task.shapes[i]),
+            input_widths=task.widths,
+            **overrides,
+        )
+
     def _seed(self, group: Group, member: int, purpose: str) -> int:
         return seed_of(self.task.seed, group.parties[member], purpose)
 
@@ -214,22 +228,26 @@ class Algorithm(ABC):
         """Rows per exchange of a prediction: faults hold for a batch, as in training."""
         return self.set.batch if net.faulty else PREDICT_ROWS
 
-    async def end_of_epoch(
-        self, net: Network, batch: Batch, loss: Any, logits: Tensor | None = None
-    ) -> bool:
-        """Validate where the labels are, keep the best models, and agree whether to stop. `logits`
-        of the validation rows, if the label holder can tell them without asking anybody."""
-        part = self.data.validation
-        if not part.rows:
-            locally(lambda total: self._tell(net, batch, total, {}), loss)
+    async def end_of_round(self, net: Network, batch: Batch, loss: Any) -> bool:
+        """Add up the losses; after the last batch of an epoch validate where the labels are, keep
+        the best models, and agree whether to stop."""
+        self._losses = self._losses + loss
+        if not batch.last:
             return False
-        if logits is None:
-            logits = await self.predict(net.within("validation"), part)
-        verdict = locally(lambda *args: self._judge(net, batch, *args), loss, logits, part.y)
+        total, self._losses = self._losses, 0.0
+        if not self.data.validation.rows:
+            locally(lambda total: self._tell(net, batch, total, {}), total)
+            return False
+        logits, y = await self.validate(net), self.data.validation.y
+        verdict = locally(lambda *args: self._judge(net, batch, *args), total, logits, y)
         better, stop = await net.agree(verdict, self.labels)
         if better:
             self._snapshot = {name: stack.snapshot() for name, (_, stack) in self.stacks.items()}
         return bool(stop)
+
+    async def validate(self, net: Network) -> Tensor:
+        """Logits of the validation rows, where the labels are."""
+        return await self.predict(net.within("validation"), self.data.validation)
 
     def _tell(self, net: Network, batch: Batch, loss: Any, metrics: dict[str, float]) -> None:
         mean = float(loss) / self.batches.per_epoch

@@ -52,14 +52,10 @@ class Centralised(Algorithm):
         return mlp([sum(task.widths), *widths, *head, task.classes])
 
     async def train(self, net: Network) -> None:
-        losses = 0.0
         async for batch in net.rounds(self.batches):
             x, y = self.data.train.batch(batch.rows)
-            losses = losses + self.model.fit(x, y, cross_entropy)
-            if batch.last:
-                if await self.end_of_epoch(net, batch, losses):
-                    break
-                losses = 0.0
+            if await self.end_of_round(net, batch, self.model.fit(x, y, cross_entropy)):
+                break
         self.keep_best()
 
     async def predict(self, net: Network, part: Part) -> Tensor:

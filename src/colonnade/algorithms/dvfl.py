@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from colonnade.algorithms.algorithm import DECISION, Algorithm, Exchange, Settings
-from colonnade.algorithms.models import default_encoder, encoder_widths, make_encoder, make_head
+from colonnade.algorithms.models import default_encoder, encoder_widths, make_head
 from colonnade.algorithms.task import Batches, InOrder, Part, Task
 from colonnade.errors import InputError
 from colonnade.models.layers import cross_entropy, mlp, squared_error
@@ -87,14 +87,7 @@ class DVFL(Algorithm):
         hidden = (W_g + 3 * W_h) // 4
         self.replay = Replay(len(net.here(self.aggregators)), s.replay, W_g)
         self.mine = torch.tensor([task.widths[i] for i in net.here(self.clients)])
-        self.encoders = self.stack(
-            net,
-            "encoder",
-            self.clients,
-            lambda i: make_encoder(s.encoder, task.widths[i], task.shapes[i]),
-            input_widths=task.widths,
-            **UNSUPERVISED,
-        )
+        self.encoders = self.encoder_stack(net, self.clients, **UNSUPERVISED)
         self.decoders = self.stack(
             net,
             "decoder",
@@ -204,17 +197,15 @@ class DVFL(Algorithm):
         """The owner collects the final encodings once and learns on its own."""
         apart = net.within("supervision")
         train = await self.collect(apart, self.data.train)  # [owner, rows, W_h · aggregators]
-        validation = await self.collect(apart, self.data.validation)
-        losses = 0.0
+        self.collected = await self.collect(apart, self.data.validation)
         async for batch in net.rounds(self.batches):
             y = self.data.train.y.index_select(0, batch.rows)
             x = train.index_select(1, batch.rows)
-            losses = losses + self.head.fit(x, y, cross_entropy)
-            if batch.last:
-                logits = self.head.predict(validation)[0]
-                if await self.end_of_epoch(net, batch, losses, logits):
-                    break
-                losses = 0.0
+            if await self.end_of_round(net, batch, self.head.fit(x, y, cross_entropy)):
+                break
+
+    async def validate(self, net: Network) -> Tensor:
+        return self.head.predict(self.collected)[0]  # nobody needs to be asked again
 
     async def collect(self, net: Network, part: Part) -> Tensor:
         """Columns → clients → aggregators → owner; what does not come counts as zeros."""

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from colonnade.algorithms.algorithm import DECISION, Algorithm, Exchange, Settings
-from colonnade.algorithms.models import encoder_widths, make_encoder, make_head
+from colonnade.algorithms.models import encoder_widths, make_head
 from colonnade.algorithms.task import InOrder, Part, Task
 from colonnade.errors import InputError
 from colonnade.models.layers import cross_entropy
@@ -76,13 +76,7 @@ class SplitNN(Algorithm):
     def build(self, net: Network) -> None:
         task, s = self.task, self.set
         joined = sum(self.widths) if s.combine == "concat" else self.width
-        self.encoders = self.stack(
-            net,
-            "encoder",
-            self.clients,
-            lambda i: make_encoder(s.encoder, task.widths[i], task.shapes[i]),
-            input_widths=task.widths,
-        )
+        self.encoders = self.encoder_stack(net, self.clients)
         self.head = self.stack(
             net,
             "head",
@@ -92,7 +86,6 @@ class SplitNN(Algorithm):
         )
 
     async def train(self, net: Network) -> None:
-        losses = 0.0
         async for batch in net.rounds(self.batches):
             x, y = self.data.train.batch(batch.rows)
             h = self.encoders(x)  # [clients, rows, width]
@@ -113,11 +106,8 @@ class SplitNN(Algorithm):
                 widths=self.widths,
             )
             self.encoders.backward(h, back.total(), back.any)
-            losses = losses + loss
-            if batch.last:
-                if await self.end_of_epoch(net, batch, losses):
-                    break
-                losses = 0.0
+            if await self.end_of_round(net, batch, loss):
+                break
         self.keep_best()
 
     async def predict(self, net: Network, part: Part) -> Tensor:

@@ -6,16 +6,8 @@ from colonnade.network.delays import Delays
 from colonnade.network.faults import Fault
 from colonnade.network.inbox import Inbox, Register
 from colonnade.network.ledger import Ledger
-from colonnade.network.network import (
-    ALL,
-    EVERYONE,
-    LATEST,
-    Network,
-    Wait,
-    World,
-    deadline,
-    first,
-)
+from colonnade.network.network import Network, World
+from colonnade.network.parcel import ALL, EVERYONE, LATEST, Wait, deadline, first
 from colonnade.network.projected import ProjectedNetwork
 from colonnade.network.stacked import StackedNetwork
 from colonnade.network.topology import Group, Topology

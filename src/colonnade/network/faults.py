@@ -62,78 +62,87 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
                 raise InputError(f"{key} = {value:g} is not a probability; expected 0 to 1")
 
 
-class Connection(Fault, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A link between two parties dies with `down` and returns with `up`, drawn at each
-    communication."""
+class DownUp(Fault, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Something up goes down with `down`; something down returns with `up`."""
 
     down: float
     up: float = 1.0
 
+    def chain(self, seed: int, settled: bool) -> Chain:
+        """All up at the start; `settled`: as after a long time."""
+        share = self.up / (self.up + self.down) if settled and self.up + self.down else 1.0
+        return Chain(self.down, self.up, share, self.stream(seed))
+
+
+class Absence(Fault, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Something is absent with probability `rate`: anew each round, or with `stay` (the probability
+    that what is up stays up) as a Markov chain with the same share of absence at every time."""
+
+    rate: float
+    stay: float | None = None
+
+    def check(self) -> None:
+        """Who leaves often cannot be away rarely: the return would need a probability above 1."""
+        super().check()
+        rate, stay = self.rate, self.stay
+        if stay is not None and 0 < rate < 0.5 and stay < (least := 1 - rate / (1 - rate)) - 1e-9:
+            raise InputError(
+                f"stay = {stay:g}: a fault rate of {rate:g} needs at least {least:.3g}"
+            )
+
+    def chain(self, seed: int) -> Chain:
+        down, up = self.rate, 1 - self.rate
+        if self.stay is not None:
+            down = 1 - self.stay if self.rate else 0.0
+            up = min(1.0, down * (1 - self.rate) / self.rate) if self.rate else 1.0
+        return Chain(down, up, 1 - self.rate, self.stream(seed))
+
+
+class Connection(DownUp, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A link between two parties dies with `down` and returns with `up`, drawn at each
+    communication."""
+
     def sampler(self, seed: int, groups: Sequence[Group], settled: bool = False) -> Sampler:
         return LinkFaults(
-            _down_up(self.down, self.up, self.stream(seed), settled),
+            self.chain(seed, settled),
             directed=False,
             every_round=False,
         )
 
 
-class Client(Fault, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Client(DownUp, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A column holder dies with `down` and returns with `up`, drawn at each forward or backward
     call."""
 
-    down: float
-    up: float = 1.0
-
     def sampler(self, seed: int, groups: Sequence[Group], settled: bool = False) -> Sampler:
         struck = _playing("client", groups)
-        return PartyFaults(
-            _down_up(self.down, self.up, self.stream(seed), settled), struck, every_round=False
-        )
+        return PartyFaults(self.chain(seed, settled), struck, every_round=False)
 
 
-class Aggregator(Fault, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Aggregator(DownUp, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A server or aggregator dies with `down` and returns with `up`, drawn once per round."""
-
-    down: float
-    up: float = 1.0
 
     def sampler(self, seed: int, groups: Sequence[Group], settled: bool = False) -> Sampler:
         struck = _playing("aggregator", groups)
-        return PartyFaults(
-            _down_up(self.down, self.up, self.stream(seed), settled), struck, every_round=True
-        )
+        return PartyFaults(self.chain(seed, settled), struck, every_round=True)
 
 
-class Device(Fault, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Device(Absence, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A device is absent with probability `rate`: anew each round, or with `stay` as a Markov
     chain."""
 
-    rate: float
-    stay: float | None = None
-
-    def check(self) -> None:
-        super().check()
-        _check_stay(self.rate, self.stay)
-
     def sampler(self, seed: int, groups: Sequence[Group], settled: bool = False) -> Sampler:
-        chain = _stationary(self.rate, self.stay, self.stream(seed))
-        return PartyFaults(chain, _playing("client", groups), every_round=self.stay is None)
+        return PartyFaults(
+            self.chain(seed), _playing("client", groups), every_round=self.stay is None
+        )
 
 
-class Communication(Fault, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Communication(Absence, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A directed link is absent with probability `rate`: anew each round, or with `stay` as a
     Markov chain."""
 
-    rate: float
-    stay: float | None = None
-
-    def check(self) -> None:
-        super().check()
-        _check_stay(self.rate, self.stay)
-
     def sampler(self, seed: int, groups: Sequence[Group], settled: bool = False) -> Sampler:
-        chain = _stationary(self.rate, self.stay, self.stream(seed))
-        return LinkFaults(chain, directed=True, every_round=self.stay is None)
+        return LinkFaults(self.chain(seed), directed=True, every_round=self.stay is None)
 
 
 class Catastrophe(Fault, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -189,24 +198,3 @@ KINDS: dict[str | None, type[Fault]] = {
 def _playing(role: str, groups: Sequence[Group]) -> tuple[str, ...]:
     parties = (party for group in groups if group.role == role for party in group.parties)
     return tuple(dict.fromkeys(parties))
-
-
-def _check_stay(rate: float, stay: float | None) -> None:
-    """Who leaves often cannot be away rarely: the return would need a probability above 1."""
-    if stay is not None and 0 < rate < 0.5 and stay < (least := 1 - rate / (1 - rate)) - 1e-9:
-        raise InputError(f"stay = {stay:g}: a fault rate of {rate:g} needs at least {least:.3g}")
-
-
-def _down_up(down: float, up: float, stream: np.random.Generator, settled: bool) -> Chain:
-    """All up at the start; `settled`: as after a long time."""
-    return Chain(down, up, up / (up + down) if settled and up + down else 1.0, stream)
-
-
-def _stationary(rate: float, stay: float | None, stream: np.random.Generator) -> Chain:
-    """A chain whose share of absence is `rate` at every time; `stay` = probability that up stays
-    up."""
-    if stay is None:
-        return Chain(rate, 1 - rate, 1 - rate, stream)
-    down = 1 - stay if rate > 0 else 0.0
-    up = min(1.0, (1 - stay) * (1 - rate) / rate) if rate > 0 else 1.0
-    return Chain(down, up, 1 - rate, stream)

@@ -16,11 +16,10 @@ step).
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, Protocol, Self, TypeVar, cast
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 import torch
@@ -33,39 +32,12 @@ from colonnade.network.delays import Delays, DelaySampler
 from colonnade.network.faults import Fault, Phase
 from colonnade.network.inbox import Inbox
 from colonnade.network.ledger import Ledger
+from colonnade.network.parcel import ALL, Parcel, Wait, unequal
 from colonnade.network.samplers import Calm, Passage, Sampler
 from colonnade.network.topology import Group, Links, Topology, links_between
 from colonnade.seeds import seed_of
 
-BYTES = 4  # content travels as float32
-RETRY = 1.0  # seconds until somebody who must be heard tries again
 ATTEMPTS = 1000  # after so many lost attempts a party that must answer counts as gone for good
-
-
-@dataclass(frozen=True)
-class Wait:
-    """When a receiver goes on."""
-
-    kind: Literal["all", "everyone", "deadline", "first", "latest"]
-    seconds: float = 0.0
-    count: int = 0
-
-
-ALL = Wait("all")  # everything that can still come: not for parties and links known to be down
-EVERYONE = Wait(
-    "everyone"
-)  # every sender, however many attempts it takes; PartyLost if it never comes
-LATEST = Wait("latest")  # never: take what is there
-
-
-def deadline(seconds: float) -> Wait:
-    """So long; what comes later is missing."""
-    return Wait("deadline", seconds=seconds)
-
-
-def first(count: int) -> Wait:
-    """Until so many messages are there; the others are missing."""
-    return Wait("first", count=count)
 
 
 Item = TypeVar("Item", covariant=True)
@@ -148,7 +120,7 @@ class Network(ABC):
         links = self.links(src, dst)
         passage = self._passage(links, wait)
         self.step += 1
-        parcel = Parcel(value, links, kind, shape, wait, addressed, where, _unequal(widths))
+        parcel = Parcel(value, links, kind, shape, wait, addressed, where, unequal(widths))
         return await self._exchange(parcel, passage)
 
     @abstractmethod
@@ -268,61 +240,6 @@ class Network(ABC):
         return child
 
 
-@dataclass(frozen=True)
-class Parcel:
-    """The arguments of one `send`."""
-
-    value: Tensor | Absent
-    links: Links
-    kind: str
-    shape: tuple[int, ...]
-    wait: Wait
-    addressed: bool
-    where: Tensor | Absent | None
-    widths: tuple[int, ...] | None
-
-    @property
-    def slot_widths(self) -> tuple[int, ...] | None:
-        """The widths by slot of a receiver. Unequal widths mean that all receivers hear the same
-        senders."""
-        if self.widths is None or self.addressed:
-            return None
-        if (self.links.senders != self.links.senders[0]).any():
-            raise ValueError("unequal widths need receivers that all hear the same senders")
-        return tuple(self.widths[s] for s in self.links.senders[0])
-
-    def late(self, passage: Passage) -> np.ndarray | int:
-        """Nanoseconds that failed attempts cost, by receiver and slot."""
-        if passage.attempts is None:
-            return 0
-        return (passage.attempts - 1) * int(RETRY * SECOND)
-
-    def width(self, sender: int, receiver: int) -> int:
-        """The true size of the last axis of one message."""
-        if self.widths is None:
-            return self.shape[-1]
-        return self.widths[receiver if self.addressed else sender]
-
-    @property
-    def bytes(self) -> int | np.ndarray:
-        """The size of one message, or of each where widths differ. [receivers, slots]"""
-        whole = math.prod(self.shape) * BYTES
-        if self.widths is None:
-            return whole
-        receivers = np.arange(len(self.links.dst))[:, None]
-        by = np.broadcast_to(receivers, self.links.shape) if self.addressed else self.links.senders
-        return whole // self.shape[-1] * np.array(self.widths)[by]
-
-    def chosen(self) -> np.ndarray | None:
-        """What there is to say, by receiver and slot; None: everything. Needs all senders here."""
-        if self.where is None:
-            return None
-        where = cast(Tensor, self.where).numpy()
-        if where.ndim == 1:
-            return where[self.links.senders]
-        return where.reshape(-1)[self.links.gather_addressed.numpy()].reshape(self.links.shape)
-
-
 class Rounds(Generic[Item]):
     def __init__(self, net: Network, schedule: Schedule[Item]) -> None:
         self.net, self.schedule, self.next = net, schedule, 0
@@ -341,7 +258,3 @@ class Rounds(Generic[Item]):
 
 def seconds(nanoseconds: int) -> float:
     return nanoseconds / SECOND
-
-
-def _unequal(widths: Sequence[int] | None) -> tuple[int, ...] | None:
-    return None if widths is None or len(set(widths)) == 1 else tuple(widths)

@@ -18,7 +18,8 @@ from colonnade.network.absent import ABSENT, Absent, is_absent
 from colonnade.network.clock import SECOND, Clock, Signal
 from colonnade.network.faults import Phase
 from colonnade.network.inbox import Inbox
-from colonnade.network.network import BYTES, Network, Parcel, Wait, World, seconds
+from colonnade.network.network import Network, World, seconds
+from colonnade.network.parcel import BYTES, Parcel, Wait
 from colonnade.network.samplers import Passage
 from colonnade.network.topology import Group, Links
 from colonnade.network.transport.memory import MemoryTransport

@@ -1,0 +1,104 @@
+"""One exchange as an order: what is sent over which links, and when its receivers go on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, cast
+
+import numpy as np
+from torch import Tensor
+
+from colonnade.network.absent import Absent
+from colonnade.network.clock import SECOND
+from colonnade.network.samplers import Passage
+from colonnade.network.topology import Links
+
+BYTES = 4  # content travels as float32
+RETRY = 1.0  # seconds until somebody who must be heard tries again
+
+
+@dataclass(frozen=True)
+class Wait:
+    """When a receiver goes on."""
+
+    kind: Literal["all", "everyone", "deadline", "first", "latest"]
+    seconds: float = 0.0
+    count: int = 0
+
+
+ALL = Wait("all")  # everything that can still come: not for parties and links known to be down
+EVERYONE = Wait(
+    "everyone"
+)  # every sender, however many attempts it takes; PartyLost if it never comes
+LATEST = Wait("latest")  # never: take what is there
+
+
+def deadline(seconds: float) -> Wait:
+    """So long; what comes later is missing."""
+    return Wait("deadline", seconds=seconds)
+
+
+def first(count: int) -> Wait:
+    """Until so many messages are there; the others are missing."""
+    return Wait("first", count=count)
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """The arguments of one `send`."""
+
+    value: Tensor | Absent
+    links: Links
+    kind: str
+    shape: tuple[int, ...]
+    wait: Wait
+    addressed: bool
+    where: Tensor | Absent | None
+    widths: tuple[int, ...] | None
+
+    @property
+    def slot_widths(self) -> tuple[int, ...] | None:
+        """The widths by slot of a receiver. Unequal widths mean that all receivers hear the same
+        senders."""
+        if self.widths is None or self.addressed:
+            return None
+        if (self.links.senders != self.links.senders[0]).any():
+            raise ValueError("unequal widths need receivers that all hear the same senders")
+        return tuple(self.widths[s] for s in self.links.senders[0])
+
+    def late(self, passage: Passage) -> np.ndarray | int:
+        """Nanoseconds that failed attempts cost, by receiver and slot."""
+        if passage.attempts is None:
+            return 0
+        return (passage.attempts - 1) * int(RETRY * SECOND)
+
+    def width(self, sender: int, receiver: int) -> int:
+        """The true size of the last axis of one message."""
+        if self.widths is None:
+            return self.shape[-1]
+        return self.widths[receiver if self.addressed else sender]
+
+    @property
+    def bytes(self) -> int | np.ndarray:
+        """The size of one message, or of each where widths differ. [receivers, slots]"""
+        whole = math.prod(self.shape) * BYTES
+        if self.widths is None:
+            return whole
+        receivers = np.arange(len(self.links.dst))[:, None]
+        by = np.broadcast_to(receivers, self.links.shape) if self.addressed else self.links.senders
+        return whole // self.shape[-1] * np.array(self.widths)[by]
+
+    def chosen(self) -> np.ndarray | None:
+        """What there is to say, by receiver and slot; None: everything. Needs all senders here."""
+        if self.where is None:
+            return None
+        where = cast(Tensor, self.where).numpy()
+        if where.ndim == 1:
+            return where[self.links.senders]
+        return where.reshape(-1)[self.links.gather_addressed.numpy()].reshape(self.links.shape)
+
+
+def unequal(widths: Sequence[int] | None) -> tuple[int, ...] | None:
+    return None if widths is None or len(set(widths)) == 1 else tuple(widths)
