@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import signal
 import sys
+from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,17 +18,24 @@ from rich.text import Text
 
 from colonnade.errors import ColonnadeError, InputError
 
+
+def _paragraphs(text: str | None) -> str:
+    """Help as paragraphs: typer would keep the line breaks of the source."""
+    parts = inspect.cleandoc(text or "").split("\n\n")
+    return "\n\n".join(" ".join(part.split()) for part in parts)
+
+
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
-    help="""Vertical federated learning that keeps standing when columns fall.
+    help=_paragraphs("""Vertical federated learning that keeps standing when columns fall.
 
     Parties hold different columns of the same rows. Colonnade trains one model over all of
     them without moving the columns, and compares methods under crashes, lost links and delays.
 
-    Start with [bold]colonnade demo[/bold].""",
+    Start with [bold]colonnade demo[/bold]."""),
 )
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]
@@ -34,12 +43,19 @@ Jobs = Annotated[
     int | None, typer.Option("--jobs", "-j", min=1, help="Runs at a time. Default: one per core.")
 ]
 Out = Annotated[
-    Path | None, typer.Option("--out", "-o", help="Output folder. Default: runs/<name>.")
+    Path | None,
+    typer.Option(
+        "--out", "-o", help="Output folder. Default: runs/<name>, for the demo colonnade-demo."
+    ),
 ]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Start over instead of going on.")]
 
 
-@app.command()
+def _command(function: Callable[..., None]) -> Callable[..., None]:
+    return app.command(help=_paragraphs(function.__doc__))(function)
+
+
+@_command
 def demo(out: Out = None, jobs: Jobs = None, fresh: Fresh = False, as_json: Json = False) -> None:
     """Compare ways to train while links and clients fail, on built-in data, in about a minute.
 
@@ -53,7 +69,7 @@ def demo(out: Out = None, jobs: Jobs = None, fresh: Fresh = False, as_json: Json
     _run(experiment, out or Path("colonnade-demo"), jobs, fresh, as_json, "demo")
 
 
-@app.command()
+@_command
 def run(
     file: Annotated[Path, typer.Argument(help="The experiment file (TOML).", metavar="FILE.toml")],
     out: Out = None,
@@ -81,7 +97,7 @@ def run(
     _run(experiment, out or Path("runs") / slug(experiment.name), jobs, fresh, as_json, str(file))
 
 
-@app.command()
+@_command
 def report(
     folder: Annotated[Path, typer.Argument(help="The output folder of a run.", metavar="DIR")],
 ) -> None:
@@ -91,7 +107,7 @@ def report(
     typer.echo(f"Report: {write_report(folder)}")
 
 
-@app.command()
+@_command
 def datasets(as_json: Json = False) -> None:
     """List the data sets: where they come from and which are present."""
     import msgspec
@@ -102,13 +118,18 @@ def datasets(as_json: Json = False) -> None:
     if as_json:
         _print_json({"folder": str(data_folder()), "datasets": msgspec.to_builtins(entries)})
         return
+    from rich import box
     from rich.table import Table
 
-    table = Table(title=f"Data sets (data folder: {data_folder()})", title_justify="left")
-    for column in ("name", "what", "size", "split", "source"):
+    where = Text(f"Data folder: {data_folder()}")
+    table = Table(box=box.SIMPLE_HEAD, caption=where, caption_justify="left")
+    table.add_column("name", no_wrap=True)
+    for column in ("what", "default split", "source"):
         table.add_column(column)
     for e in entries:
-        table.add_row(e.name, e.title, e.size, f"{e.split}, {e.parties} parties", e.source)
+        what = Text(f"{e.title}: {e.size}")
+        split = f"{e.split}, {e.parties} parties"
+        table.add_row(e.name, what, split, f"{e.source}; {e.note}" if e.note else e.source)
     Console().print(table)
 
 
