@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from colonnade.experiments.run import drive
 from colonnade.models import Optimizer, Stack, cross_entropy, mlp
-from colonnade.network import Fault, Group, StackedNetwork, Topology, World
+from colonnade.network import Fault, Group, Inbox, StackedNetwork, Topology, World
 from colonnade.network.samplers import CLEAR, Calm, Passage, Sampler
 from colonnade.network.topology import Links
 from colonnade.seeds import numpy_stream, torch_stream
@@ -117,20 +117,25 @@ class Federation:
         async for rows in self.net.rounds(batches):
             x, y = self.fetch(rows)
             h = self.encoders(x)  # [devices, rows, embedding]
-            inbox = await self.net.send(
-                h, self.devices, self.aggregators, kind="embedding", shape=(BATCH, EMBEDDING)
-            )
+            inbox = await self.send_embeddings(h)
             _, gradient = self.heads.learn(inbox.concat(), y, cross_entropy)
-            back = await self.net.send(
-                inbox.split(gradient),  # [aggregators, neighbours, rows, embedding]
-                self.aggregators,
-                self.devices,
-                kind="gradient",
-                shape=(BATCH, EMBEDDING),
-                addressed=True,
-                where=inbox.arrived,
-            )
+            back = await self.send_gradients(inbox, gradient)
             self.encoders.backward(h, back.total())
+
+    async def send_embeddings(self, h: Tensor) -> Inbox:
+        shape = (BATCH, EMBEDDING)
+        return await self.net.send(h, self.devices, self.aggregators, kind="embedding", shape=shape)
+
+    async def send_gradients(self, inbox: Inbox, gradient: Tensor) -> Inbox:
+        return await self.net.send(
+            inbox.split(gradient),  # [aggregators, neighbours, rows, embedding]
+            self.aggregators,
+            self.devices,
+            kind="gradient",
+            shape=(BATCH, EMBEDDING),
+            addressed=True,
+            where=inbox.arrived,
+        )
 
     def fetch(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         return self.problem.x.index_select(1, rows), self.problem.y.index_select(0, rows)
