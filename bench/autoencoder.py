@@ -14,15 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bench.federation import module_parameters, stack_parameters
-from bench.timing import (
-    Figure,
-    Target,
-    Variant,
-    largest_difference,
-    milliseconds,
-    take_turns,
-    times_as_fast,
-)
+from bench.timing import Figure, Target, Variant, against_plain_loop, largest_difference
 from colonnade.models import Optimizer, Stack
 from colonnade.models.layers import squared_error
 from colonnade.seeds import torch_stream
@@ -101,18 +93,7 @@ def run() -> list[Figure]:
         name: largest_difference(trainer.parameters(), plain.parameters())
         for name, trainer in ours.items()
     }
-    variants = {"plain loop": Variant(plain.run, 15)}
-    variants |= {name: Variant(trainer.run, 40) for name, trainer in ours.items()}
-    turns = take_turns(variants, repeats=31)
-    return [Figure("autoencoder", "plain loop", milliseconds(turns, "plain loop"))] + [
-        Figure(
-            "autoencoder",
-            name,
-            milliseconds(turns, name),
-            "times as fast",
-            times_as_fast(turns, name, "plain loop"),
-            TARGET,
-            difference=differences[name],
-        )
-        for name in ours
-    ]
+    variants = {name: Variant(trainer.run, 40) for name, trainer in ours.items()}
+    return against_plain_loop(
+        "autoencoder", Variant(plain.run, 15), variants, differences, dict.fromkeys(ours, TARGET)
+    )

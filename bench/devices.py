@@ -16,15 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bench.federation import DROPPED, Federation, Problem, dropping_stream, module_parameters
-from bench.timing import (
-    Figure,
-    Target,
-    Variant,
-    largest_difference,
-    milliseconds,
-    take_turns,
-    times_as_fast,
-)
+from bench.timing import Figure, Target, Variant, against_plain_loop, largest_difference
 
 DEVICES, ROWS = 16, 12_000
 DOUBLE_STEPS = 20  # compared in double precision
@@ -89,18 +81,5 @@ def run() -> list[Figure]:
         "eager": difference(PlainLoop(exact), Federation(exact), DOUBLE_STEPS),
         "compiled": difference(plain, ours["compiled"], SINGLE_STEPS),
     }
-    variants = {"plain loop": Variant(plain.run, 6)}
-    variants |= {name: Variant(trainer.run, 40) for name, trainer in ours.items()}
-    turns = take_turns(variants, repeats=31)
-    return [Figure("devices", "plain loop", milliseconds(turns, "plain loop"))] + [
-        Figure(
-            "devices",
-            name,
-            milliseconds(turns, name),
-            "times as fast",
-            times_as_fast(turns, name, "plain loop"),
-            TARGETS[name],
-            difference=differences[name],
-        )
-        for name in ours
-    ]
+    variants = {name: Variant(trainer.run, 40) for name, trainer in ours.items()}
+    return against_plain_loop("devices", Variant(plain.run, 6), variants, differences, TARGETS)

@@ -114,6 +114,29 @@ def times_as_fast(turns: Turns, variant: str, baseline: str) -> Measure:
     return compare(turns, variant, baseline, lambda own, plain: plain / own)
 
 
+def against_plain_loop(
+    benchmark: str,
+    plain: Variant,
+    ours: Mapping[str, Variant],
+    differences: Mapping[str, float],
+    targets: Mapping[str, Target],
+) -> list[Figure]:
+    """How many times as fast as the plain loop each of our variants is."""
+    turns = take_turns({"plain loop": plain, **ours}, repeats=31)
+    return [Figure(benchmark, "plain loop", milliseconds(turns, "plain loop"))] + [
+        Figure(
+            benchmark,
+            name,
+            milliseconds(turns, name),
+            "times as fast",
+            times_as_fast(turns, name, "plain loop"),
+            targets[name],
+            difference=differences[name],
+        )
+        for name in ours
+    ]
+
+
 def milliseconds(turns: Turns, variant: str) -> float:
     return 1e3 * median(turn.wall for turn in turns[variant])
 

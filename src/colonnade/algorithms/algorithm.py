@@ -103,7 +103,6 @@ class Algorithm(ABC):
     """One global program over groups of parties. Subclasses name their groups in `__init__`."""
 
     name: ClassVar[str]
-    summary: ClassVar[str]  # one line for lists
     settings: ClassVar[type[Settings]] = Settings
     exchanges: ClassVar[tuple[Exchange, ...]]
     pooled: ClassVar[bool] = False  # one party holds all columns

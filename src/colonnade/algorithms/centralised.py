@@ -30,7 +30,6 @@ class CentralisedSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fi
 
 class Centralised(Algorithm):
     name = "centralised"
-    summary = "the yardstick: all columns in one place, nothing sent, no fault reaches it"
     settings = CentralisedSettings
     exchanges = ()
     pooled = True

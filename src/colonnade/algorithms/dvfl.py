@@ -58,7 +58,6 @@ class DVFLSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 class DVFL(Algorithm):
     name = "dvfl"
-    summary = "decoupled training: encoders learn without labels, nobody ever waits"
     settings = DVFLSettings
     exchanges = (
         Exchange("encoding", "clients", "aggregators", "an encoding of the columns, row by row"),

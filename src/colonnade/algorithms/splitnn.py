@@ -46,9 +46,6 @@ class SplitNNSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields
 
 class SplitNN(Algorithm):
     name = "splitnn"
-    summary = (
-        "split learning; for an embedding that did not come: wait, skip, zeros, buffer or stale"
-    )
     settings = SplitNNSettings
     exchanges = (
         Exchange(

@@ -11,7 +11,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 Loss = Callable[[Tensor, Tensor], Tensor]
-Factory = Callable[[int], nn.Module]
 
 
 def mlp(
