@@ -54,6 +54,15 @@ def test_test_rows_stay_the_same_whatever_else_is_asked_for() -> None:
     assert np.array_equal(plain.test, other.test)
 
 
+def test_labelled_rows_and_the_rows_of_each_party_hold_every_class_in_proportion() -> None:
+    y = np.arange(6000) % 10
+    split = split_rows(y, 0, official=None, test=0.2, validation=0.1, labelled=100, parties=4)
+    assert np.bincount(y[split.train]).tolist() == [10] * 10
+    for rows in split.extra:
+        counts = np.bincount(y[rows], minlength=10)
+        assert abs(counts - len(rows) / 10).max() < 5 * (len(rows) * 0.09) ** 0.5
+
+
 def test_another_process_draws_the_same_rows() -> None:
     code = (
         "import numpy as np; from colonnade.data.rows import split_rows; "

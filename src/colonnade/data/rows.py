@@ -56,15 +56,18 @@ def split_rows(
             f"data.labelled = {labelled}: only {len(train)} training rows are left after test and "
             f"validation rows are set aside; give 1 to {len(train)}."
         )
-    # `train` is already in a seeded random order, so the first n are a random n.
-    alone = tuple(np.array_split(train[labelled:], parties))
-    return RowSplit(train[:labelled], watched, held_out, alone)
+    random = numpy_stream(seed, "split", "labelled")
+    aligned, rest = cut(y, train, labelled, random)
+    return RowSplit(
+        aligned, watched, held_out, tuple(np.array_split(random.permutation(rest), parties))
+    )
 
 
 def cut(
     y: NDArray[np.int64], rows: Indices, count: int, random: np.random.Generator
 ) -> tuple[Indices, Indices]:
-    """`count` of the rows with every class in proportion, and the rest; both in random order."""
+    """`count` of the rows with every class in proportion, and the rest. The rest is in no fair
+    order: it begins with the classes that had their share first."""
     shuffled = random.permutation(rows)
     labels = y[shuffled]
     chosen = np.zeros(len(shuffled), dtype=bool)
