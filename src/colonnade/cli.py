@@ -7,16 +7,21 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
 from colonnade.errors import ColonnadeError, InputError
+
+if TYPE_CHECKING:
+    from colonnade.experiments.progress import Bar
+    from colonnade.experiments.reproduce.run import Reproduced
 
 
 def _paragraphs(text: str | None) -> str:
@@ -45,7 +50,10 @@ Jobs = Annotated[
 Out = Annotated[
     Path | None,
     typer.Option(
-        "--out", "-o", help="Output folder. Default: runs/<name>, for the demo colonnade-demo."
+        "--out",
+        "-o",
+        help="Output folder. Default: runs/<name>; colonnade-demo for the demo, "
+        "runs/<name>-<scale> for a reproduction.",
     ),
 ]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Start over instead of going on.")]
@@ -98,13 +106,63 @@ def run(
 
 
 @_command
+def reproduce(
+    name: Annotated[
+        str | None, typer.Argument(help="Which one; without it, the list.", metavar="NAME")
+    ] = None,
+    scale: Annotated[
+        Literal["smoke", "quick", "full"],
+        typer.Option(
+            "--scale",
+            help="smoke: seconds, on built-in data; quick: minutes, fewer rows and epochs; "
+            "full: as in the paper.",
+        ),
+    ] = "quick",
+    out: Out = None,
+    jobs: Jobs = None,
+    fresh: Fresh = False,
+    as_json: Json = False,
+) -> None:
+    """Make a published table or figure anew, with our figures beside the paper's.
+
+    Prints ours, the paper's and the difference, who is ahead where, and which of the paper's claims
+    hold. Interrupted, the same command goes on where it stopped. The output folder holds an
+    experiment folder per part, reproduction.json and report.html.
+    """
+    from colonnade.experiments.reproduce.run import find
+    from colonnade.experiments.reproduce.run import reproduce as work
+
+    if name is None:
+        _list_reproductions(as_json)
+        return
+    find(name)
+    folder = out or Path("runs") / f"{name}-{scale}"
+    console = Console(stderr=as_json)
+    with _watched(folder, console) as bar:
+        done = work(name, scale, folder, jobs=jobs or _cores(), fresh=fresh, observer=bar)
+    if as_json:
+        _print_json(done.document())
+    else:
+        _show_reproduction(done, console)
+    if done.failures:
+        raise typer.Exit(1)
+
+
+@_command
 def report(
-    folder: Annotated[Path, typer.Argument(help="The output folder of a run.", metavar="DIR")],
+    folder: Annotated[
+        Path, typer.Argument(help="The output folder of a run or a reproduction.", metavar="DIR")
+    ],
 ) -> None:
     """Write DIR/report.html: one self-contained page with tables and pictures, readable offline."""
     from colonnade.experiments.report import write_report
+    from colonnade.experiments.reproduce.run import DOCUMENT, read_reproduction
 
-    typer.echo(f"Report: {write_report(folder)}")
+    if (folder / DOCUMENT).exists():
+        page = read_reproduction(folder).write()
+    else:
+        page = write_report(folder)
+    typer.echo(f"Report: {page}")
 
 
 @_command
@@ -136,26 +194,13 @@ def datasets(as_json: Json = False) -> None:
 def _run(
     experiment: Any, folder: Path, jobs: int | None, fresh: bool, as_json: bool, source: str
 ) -> None:
-    from colonnade.experiments.progress import Bar
     from colonnade.experiments.runner import run_experiment
 
     console = Console(stderr=as_json)
-    bar = Bar(Console(stderr=True))
-    with bar:
-        try:
-            outcome = run_experiment(
-                experiment,
-                folder,
-                jobs=jobs or os.cpu_count() or 1,
-                fresh=fresh,
-                observer=bar,
-                source=source,
-            )
-        except KeyboardInterrupt:
-            bar.__exit__()
-            kept = f"Stopped; finished runs are kept in {folder}. The same command goes on."
-            console.print(Text(kept))
-            raise typer.Exit(1) from None
+    with _watched(folder, console) as bar:
+        outcome = run_experiment(
+            experiment, folder, jobs=jobs or _cores(), fresh=fresh, observer=bar, source=source
+        )
     page = outcome.report() if outcome.results else None
     if as_json:
         _print_json(_document(outcome, page))
@@ -165,6 +210,24 @@ def _run(
         raise typer.Exit(1)
 
 
+@contextmanager
+def _watched(folder: Path, console: Console) -> Iterator[Bar]:
+    """A progress bar around the work, and a word to who interrupts it."""
+    from colonnade.experiments.progress import Bar
+
+    try:
+        with Bar(Console(stderr=True)) as bar:
+            yield bar
+    except KeyboardInterrupt:
+        kept = f"Stopped; finished runs are kept in {folder}. The same command goes on."
+        console.print(Text(kept))
+        raise typer.Exit(1) from None
+
+
+def _cores() -> int:
+    return os.cpu_count() or 1
+
+
 def _show(outcome: Any, page: Path | None, console: Console) -> None:
     from colonnade.experiments.table import Plan, cost_grid, render, summarise
 
@@ -172,10 +235,48 @@ def _show(outcome: Any, page: Path | None, console: Console) -> None:
     if outcome.results:
         console.print(render(summarise(outcome.results, plan).grid()))
         console.print(render(cost_grid(outcome.results, plan)))
-    for title, reason in outcome.failures.items():
-        console.print(Text.assemble(("failed ", "bold red"), f"{title}: {reason}"))
+    _show_failures(outcome.failures, console)
     if page is not None:
         console.print(Text(f"Report: {page}"), soft_wrap=True)
+
+
+def _show_failures(failures: Mapping[str, str], console: Console) -> None:
+    for title, reason in failures.items():
+        console.print(Text.assemble(("failed ", "bold red"), f"{title}: {reason}"))
+
+
+def _list_reproductions(as_json: bool) -> None:
+    from colonnade.experiments.reproduce import registry
+
+    entries = registry().values()
+    if as_json:
+        keys = ("name", "title", "source", "takes")
+        _print_json({"reproductions": [{key: getattr(e, key) for key in keys} for e in entries]})
+        return
+    from colonnade.experiments.table import Grid, render
+
+    caption = "Time on two cores, about. `colonnade reproduce NAME --scale quick` makes one anew."
+    header = ("name", "what", "from", "smoke", "quick", "full")
+    rows = tuple((e.name, e.title, e.source, *e.takes.values()) for e in entries)
+    Console().print(render(Grid(header, rows, caption, words=3)))
+
+
+def _show_reproduction(done: Reproduced, console: Console) -> None:
+    from colonnade.experiments.page import REPORT
+    from colonnade.experiments.reproduce.present import narrow_grids, sentences
+    from colonnade.experiments.table import render
+
+    reproduction = done.reproduction
+    console.print(Text(f"{reproduction.title} · {reproduction.source} · {done.scale}", "bold"))
+    for assessment in done.assessments:
+        for grid in narrow_grids(assessment):
+            console.print(render(grid))
+        for sentence in sentences(assessment):
+            console.print(Text(sentence))
+    for note in done.notes:
+        console.print(Text(f"Note: {note}"))
+    _show_failures(done.failures, console)
+    console.print(Text(f"Report: {done.folder / REPORT}"), soft_wrap=True)
 
 
 def _document(outcome: Any, page: Path | None) -> dict[str, Any]:
@@ -196,7 +297,7 @@ def _print_json(document: Any) -> None:
 
 def main() -> None:
     """Exit codes: 0 done, 2 bad input, 1 failure."""
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    signal.signal(signal.SIGTERM, _stop)
     try:
         app(standalone_mode=True)
     except InputError as error:
@@ -205,6 +306,12 @@ def main() -> None:
     except ColonnadeError as error:
         _complain(error)
         sys.exit(1)
+
+
+def _stop(*_: Any) -> None:
+    """As by Ctrl-C; not by its signal, which scripts have switched off for what runs beside
+    them."""
+    raise KeyboardInterrupt
 
 
 def _complain(error: ColonnadeError) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
+from colonnade.algorithms.algorithm import Point
 from colonnade.algorithms.dvfl import DVFLSettings, Replay
 from colonnade.data import DataSpec, VerticalData, load
 from colonnade.errors import InputError
@@ -93,6 +96,18 @@ def test_rows_that_only_one_client_has_teach_its_encoder_and_are_never_sent() ->
     assert difference(trained, projected(dvfl(), data)) < 1e-6
 
 
+def test_aggregators_learn_in_every_round_between_aligned_batches_from_what_they_last_read() -> (
+    None
+):
+    data = load(DataSpec(dataset="digits", labelled=64), seed=0)
+    algorithm, net = build(dvfl(aggregator_epochs=4), data, seed=0)
+    drive(algorithm.train(net))
+    local = algorithm.local_batches  # pyright: ignore[reportAttributeAccessIssue]
+    first = next(i for i in range(len(local)) if local[i].aligned)
+    steps = algorithm.stacks["compressor"][1].optimizers[0].steps
+    assert steps.tolist() == [len(local) - first] * 2
+
+
 def test_a_replay_keeps_so_many_batches_and_drops_what_a_dead_aggregator_would_have_read() -> None:
     replay = Replay(2, keep=2, width=1)
     for k in range(4):
@@ -100,6 +115,7 @@ def test_a_replay_keeps_so_many_batches_and_drops_what_a_dead_aggregator_would_h
         replay.append(batch, torch.tensor([True, k == 1]))
     assert replay.filled.tolist() == [True, True]
     assert [replay.read(t)[:, 0, 0].tolist() for t in range(3)] == [[2, 1], [3, 1], [2, 1]]
+    assert replay.read(-1)[:, 0, 0].tolist() == [3, 1]  # the newest
     nothing = Replay(1, keep=0, width=1)
     nothing.append(torch.ones(1, 3, 1), torch.tensor([True]))
     assert not nothing.filled.any()
@@ -114,13 +130,118 @@ def test_with_an_aggregator_down_the_owner_still_predicts(digits: VerticalData) 
     assert logits.isfinite().all()
 
 
+def test_the_last_thing_that_aggregators_learn_from_is_the_newest_they_read(
+    digits: VerticalData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ending with encodings of untrained encoders spoils them: 20 steps undid 30,000."""
+    read: list[int] = []
+    newest = Replay.read
+    monkeypatch.setattr(Replay, "read", lambda self, t: (read.append(t), newest(self, t))[1])
+    stacked(dvfl(), digits)
+    assert read[-1] == -1
+    assert read == sorted(read)
+
+
+def test_without_aggregators_the_owner_has_their_layers_and_is_sent_the_clients_encodings(
+    digits: VerticalData,
+) -> None:
+    whole, split = (stacked(dvfl(aggregators=n, encoder=[30, 20]), digits) for n in (0, 1))
+    layers = [value.shape for value in whole.weights["owner"].values() if value.dim() == 2]
+    assert layers == [(50, 80), (40, 50), (40, 40), (40, 40), (10, 40)]
+    compressor = [
+        value.shape
+        for name, value in split.weights["aggregator0"].items()
+        if name.startswith("compressor") and value.dim() == 2
+    ]
+    assert compressor == layers[:2]
+    assert {row[2] for row in whole.net.ledger.rows() if row[3] == "encoding"} == {"owner"}
+
+
+def test_epochs_of_the_owner_go_by_either_name(digits: VerticalData) -> None:
+    one, other = stacked(dvfl(), digits), stacked(dvfl(epochs=None, owner_epochs=2), digits)
+    for name, value in one.weights["owner"].items():
+        assert torch.equal(value, other.weights["owner"][name])
+
+
+def test_own_encoders_and_decoders_are_used(digits: VerticalData) -> None:
+    own = {
+        "encoder": lambda width: nn.Sequential(nn.Linear(width, 7), nn.Tanh()),
+        "decoder": lambda code, width: nn.Sequential(nn.Linear(code, 5), nn.Linear(5, width)),
+    }
+    trained = stacked(dvfl(**own), digits)
+    shapes = {name: tuple(v.shape) for name, v in trained.weights["client0"].items()}
+    assert shapes["encoder.0.weight"] == (7, 16)
+    assert shapes["decoder.1.weight"] == (16, 5)
+
+
+class Outage(Exception):
+    """The owner's process ends here."""
+
+
+@pytest.mark.parametrize("epochs_before", [1, 3])
+def test_an_owner_that_restarts_goes_on_with_what_it_has_and_asks_nobody_again(
+    digits: VerticalData, tmp_path: Path, epochs_before: int
+) -> None:
+    whole = stacked(dvfl(epochs=6), digits)
+    algorithm, net = build(dvfl(epochs=6), digits, seed=0)
+    algorithm.checkpoints = tmp_path
+
+    def fail(point: Point) -> None:
+        if point.epoch > epochs_before:
+            raise Outage
+
+    algorithm.watch = fail
+    with pytest.raises(Outage):
+        drive(algorithm.train(net))
+    again, net = build(dvfl(epochs=6), digits, seed=0)
+    again.checkpoints = tmp_path
+    assert again.resume(net)
+    points: list[Point] = []
+    again.watch = points.append
+    drive(again.train(net))
+    assert [point.epoch for point in points] == list(range(epochs_before + 1, 7))
+    assert {kind for kind, _, _ in net.ledger.kinds()} == {"decision"}
+    for party, tensors in again.tensors(net).items():
+        assert all(torch.equal(v, whole.weights[party][key]) for key, v in tensors.items())
+
+
+def test_without_a_checkpoint_there_is_nothing_to_resume(
+    digits: VerticalData, tmp_path: Path
+) -> None:
+    algorithm, net = build(dvfl(), digits, seed=0)
+    assert not algorithm.resume(net)
+    algorithm.checkpoints = tmp_path
+    assert not algorithm.resume(net)
+
+
+def test_an_owner_that_practised_without_some_encodings_misses_them_less() -> None:
+    data = load(DataSpec(dataset="digits"), seed=0)
+    long = {"client_epochs": 20, "aggregator_epochs": 30, "epochs": 80, "aggregators": 3}
+    half = Aggregator(name="half", down=0.5, up=0.5, when="inference")
+    accuracy = {
+        key: stacked(dvfl(**long, **more, optimizer="adam", lr=3e-3), data, fault=half).metrics
+        for key, more in {
+            "plain": {},
+            "practised": {"dropout": 0.4},
+            "learnt": {"dropout": 0.4, "imputation": "learnt"},
+        }.items()
+    }
+    plain = accuracy["plain"]["test_accuracy"]
+    assert accuracy["practised"]["test_accuracy"] > plain + 0.03
+    assert accuracy["learnt"]["test_accuracy"] > plain + 0.03
+
+
 @pytest.mark.parametrize(
     ("bad", "reason"),
     [
-        ({"aggregators": 0}, "aggregators"),
+        ({"aggregators": -1}, "aggregators"),
+        ({"aggregator_width": 0}, "aggregator_width"),
+        ({"owner_epochs": 3}, "but epochs = 2"),
+        ({"dropout": 1.0}, "dropout"),
+        ({"imputation": "learnt"}, "needs dropout"),
+        ({"encoder": [1.5]}, "encoder"),
         ({"period": 5}, "send nothing"),
         ({"replay": -1}, "replay"),
-        ({"encoder": "cnn"}, "encoder"),
         ({"lr": {"clients": 0.1}}, "a rate for each of clients, aggregators, owner"),
     ],
 )

@@ -22,7 +22,8 @@ patience = 30
 """
 
 
-def start(folder: Path, jobs: int) -> subprocess.Popen[str]:
+def start(folder: Path, jobs: int, deaf: bool = False) -> subprocess.Popen[str]:
+    """`deaf`: with Ctrl-C switched off, as shells do for what a script runs in the background."""
     command = "from colonnade.cli import main; main()"
     return subprocess.Popen(
         [sys.executable, "-c", command, "run", "long.toml", "--out", "out", "--jobs", str(jobs)],
@@ -31,6 +32,7 @@ def start(folder: Path, jobs: int) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        preexec_fn=(lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)) if deaf else None,
     )
 
 
@@ -61,6 +63,18 @@ def test_ctrl_c_keeps_finished_runs_and_the_same_command_goes_on(tmp_path: Path)
     out, err = start(tmp_path, jobs=1).communicate(timeout=100)
     assert set(kept) <= set(finished(tmp_path))
     assert len(finished(tmp_path)) == 8, err
+
+
+def test_a_request_to_end_is_heard_also_in_the_background(tmp_path: Path) -> None:
+    (tmp_path / "long.toml").write_text(EXPERIMENT)
+    process = start(tmp_path, jobs=1, deaf=True)
+    wait_for_first_results(process, tmp_path)
+    process.terminate()
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert "goes on" in out
+    assert "Traceback" not in err
+    assert 2 <= len(finished(tmp_path)) < 8
 
 
 def test_a_process_that_is_killed_loses_at_most_the_runs_under_way(tmp_path: Path) -> None:

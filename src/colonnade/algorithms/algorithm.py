@@ -22,6 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from colonnade.algorithms import checkpoint
 from colonnade.algorithms.models import make_encoder
 from colonnade.algorithms.task import Batch, Batches, Holding, Part, Task
 from colonnade.data.partition import VerticalData
@@ -49,7 +50,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     momentum: float = 0.0
     weight_decay: float = 0.0
     patience: int | None = None  # epochs without better validation before stopping; 10 or more
-    encoder: list[int] | Literal["cnn"] | None = None
+    encoder: list[int | float] | Literal["cnn"] | None = (
+        None  # widths; below 1: shares of the columns
+    )
     head: list[int] | None = None
     compile: bool = False
 
@@ -72,9 +75,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         for key in ("encoder", "head"):
             widths = getattr(self, key)
             if isinstance(widths, list) and (
-                any(w < 1 for w in widths) or (key == "encoder" and not widths)
+                not all(_is_width(w, key == "encoder") for w in widths)
+                or (key == "encoder" and not widths)
             ):
                 raise InputError(f"{key} = {widths}: expected widths of 1 or more")
+
+
+def _is_width(value: float, share_allowed: bool) -> bool:
+    return (0 < value < 1 and share_allowed) or (value >= 1 and value == int(value))
 
 
 @dataclass(frozen=True)
@@ -106,6 +114,7 @@ class Algorithm(ABC):
     settings: ClassVar[type[Settings]] = Settings
     exchanges: ClassVar[tuple[Exchange, ...]]
     pooled: ClassVar[bool] = False  # one party holds all columns
+    optional: ClassVar[tuple[str, ...]] = ()  # groups that some settings do without
 
     groups: tuple[Group, ...]
     columns: Group  # who holds columns
@@ -116,11 +125,13 @@ class Algorithm(ABC):
         self.task = task
         self.watch: Callable[[Point], None] = lambda point: None
         self.stacks: dict[str, tuple[Group, Stack]] = {}
-        self._best = (-1.0, -math.inf)  # accuracy, then minus the loss
-        self._lowest = math.inf
+        self.memory: dict[str, Any] = {}  # what the label holder keeps
+        self.checkpoints: Path | None = None  # where parties keep their state after every epoch
+        # The best validation so far (accuracy, loss), the lowest loss, epochs without either.
+        self.progress: dict[str, float] = {"accuracy": -1, "loss": 1e300, "lowest": 1e300}
+        self.progress["waited"] = 0
+        self.best_models: dict[str, Any] = {}
         self._losses: Any = 0.0
-        self._waited = 0
-        self._snapshot: dict[str, Any] = {}
         settings.check(task)
 
     def label_holder(self, name: str, role: Literal["aggregator", "owner"]) -> Group:
@@ -200,17 +211,25 @@ class Algorithm(ABC):
         lr = s.lr
         if isinstance(lr, dict):
             names = [g.name for g in self.groups]
-            if set(lr) != set(names):
+            if (
+                set(lr) - set(self.optional) != set(names) - set(self.optional)
+                or group.name not in lr
+            ):
                 raise InputError(f"lr: expected a rate for each of {', '.join(names)}, got {lr}")
             lr = lr[group.name]
         rule = Optimizer(s.optimizer, lr, s.momentum, s.weight_decay)
         return replace(rule, **overrides)
 
+    @property
+    def epochs(self) -> int | None:
+        """Of the training with labels, if they were given."""
+        return self.set.epochs
+
     @cached_property
     def batches(self) -> Batches:
         rows = self.task.rows["train"]
         size = min(self.set.batch, rows)
-        epochs = self.set.epochs or min(MOST_EPOCHS, max(EPOCHS, -(-ROUNDS * size // rows)))
+        epochs = self.epochs or min(MOST_EPOCHS, max(EPOCHS, -(-ROUNDS * size // rows)))
         return Batches(rows, size, epochs, self.task.seed)
 
     @property
@@ -241,7 +260,9 @@ class Algorithm(ABC):
         verdict = locally(lambda *args: self._judge(net, batch, *args), total, logits, y)
         better, stop = await net.agree(verdict, self.labels)
         if better:
-            self._snapshot = {name: stack.snapshot() for name, (_, stack) in self.stacks.items()}
+            self.best_models = {name: stack.snapshot() for name, (_, stack) in self.stacks.items()}
+        if self.checkpoints is not None:
+            checkpoint.keep(self, net, self.checkpoints)
         return bool(stop)
 
     async def validate(self, net: Network) -> Tensor:
@@ -255,18 +276,32 @@ class Algorithm(ABC):
     def _judge(self, net: Network, batch: Batch, loss: Any, logits: Tensor, y: Tensor) -> Tensor:
         metrics = measure(logits, y, "validation")
         self._tell(net, batch, loss, metrics)
-        accuracy, value = metrics["validation_accuracy"], metrics["validation_loss"]
-        better = (accuracy, -value) > self._best
+        accuracy, value, so_far = (
+            metrics["validation_accuracy"],
+            metrics["validation_loss"],
+            self.progress,
+        )
+        better = (accuracy, -value) > (so_far["accuracy"], -so_far["loss"])
         # On a plateau the loss creeps down long before the accuracy moves: not standing still.
-        self._waited = 0 if better or value < self._lowest else self._waited + 1
-        self._best = max(self._best, (accuracy, -value))
-        self._lowest = min(self._lowest, value)
-        return torch.tensor([float(better), float(self._waited >= self.patience)])
+        so_far["waited"] = 0 if better or value < so_far["lowest"] else so_far["waited"] + 1
+        so_far["lowest"] = min(so_far["lowest"], value)
+        if better:
+            so_far |= {"accuracy": accuracy, "loss": value}
+        return torch.tensor([float(better), float(so_far["waited"] >= self.patience)])
 
     def keep_best(self) -> None:
         """Go back to the models of the epoch with the best validation."""
-        for name, snapshot in self._snapshot.items():
+        for name, snapshot in self.best_models.items():
             self.stacks[name][1].restore(snapshot)
+
+    def remember(self, name: str, value: Any) -> None:
+        """Keep something beside the models. After a restart what was kept before holds: exchanges
+        that lie in the past bring nothing."""
+        self.memory.setdefault(name, value)
+
+    def resume(self, net: Network) -> bool:
+        """Go on where the parties here were when they last kept their state, if they did."""
+        return self.checkpoints is not None and checkpoint.resume(self, net, self.checkpoints)
 
     async def evaluate(self, net: Network) -> dict[str, float]:
         """Metrics on the test rows, told where the labels are."""

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from colonnade.algorithms.algorithm import Algorithm, Settings
-from colonnade.algorithms.models import default_encoder, default_head
+from colonnade.algorithms.models import default_head, encoder_layers
 from colonnade.algorithms.task import InOrder, Part, Task
 from colonnade.errors import InputError
 from colonnade.models.layers import cross_entropy, mlp
@@ -45,7 +45,7 @@ class Centralised(Algorithm):
 
     def network(self) -> nn.Module:
         s, task = self.set, self.task
-        layers = [default_encoder(w) if s.encoder is None else s.encoder for w in task.widths]
+        layers = [encoder_layers(s.encoder, w) for w in task.widths]
         widths = [sum(sizes) for sizes in zip(*layers, strict=True)]
         head = default_head(widths[-1]) if s.head is None else s.head
         return mlp([sum(task.widths), *widths, *head, task.classes])

@@ -9,7 +9,6 @@ register per client, with that client's newest encoding, and a replay of what it
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
@@ -18,50 +17,68 @@ import torch
 from torch import Tensor, nn
 
 from colonnade.algorithms.algorithm import DECISION, Algorithm, Exchange, Settings
-from colonnade.algorithms.models import default_encoder, encoder_widths, make_head
-from colonnade.algorithms.task import Batches, InOrder, Part, Task
+from colonnade.algorithms.models import encoder_widths, make_head
+from colonnade.algorithms.objectives import OBJECTIVES, UNSUPERVISED, Pupils
+from colonnade.algorithms.task import InOrder, LocalBatches, Part, Task
 from colonnade.errors import InputError
-from colonnade.models.layers import cross_entropy, mlp, squared_error
-from colonnade.network import ABSENT, LATEST, Group, Network, Register, locally
-from colonnade.seeds import seed_of, torch_stream
+from colonnade.models.layers import cross_entropy, mlp
+from colonnade.network import ABSENT, ALL, LATEST, Group, Inbox, Network, Register, locally
+from colonnade.seeds import torch_stream
 
-UNSUPERVISED: dict[str, Any] = {"kind": "adam", "momentum": 0.0, "weight_decay": 1e-5}
 RATES = {"clients": 2e-3, "aggregators": 2e-3, "owner": 8e-2}
 
 
 class DVFLSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Defaults: the paper's for MNIST, appendix D. `epochs`, `optimizer`, `momentum` and `patience`
-    are the owner's; clients and aggregators learn by Adam with weight decay 1e-5."""
+    """Defaults: the paper's for MNIST, appendix D. `optimizer`, `momentum` and `patience` are the
+    owner's; clients and aggregators learn by Adam with weight decay 1e-5."""
 
     optimizer: Literal["sgd", "adam"] = "sgd"
     lr: float | dict[str, float] = msgspec.field(default_factory=lambda: dict(RATES))
-    aggregators: int = 4
+    aggregators: int = 4  # 0: the owner has their layers
+    aggregator_width: int | None = None  # of an aggregator's encoding; half of what it joins
+    objective: Literal["autoencoder", "simclr", "barlow"] = "autoencoder"
+    decoder: list[int] | None = None  # hidden widths; the encoder's layers mirrored
     client_epochs: int = 20
     aggregator_epochs: int = 40
+    owner_epochs: int | None = None  # another name of `epochs`
     period: int = 1  # encodings are sent in every so many-th client epoch
     replay: int | None = None  # batches an aggregator keeps to train on again; none: all
+    dropout: float = 0.0  # the owner learns to do without each encoding, with this probability
+    imputation: Literal["zeros", "learnt"] = "zeros"  # for an encoding that did not come
 
     def check(self, task: Task) -> None:
         super().check(task)
-        for key in ("aggregators", "client_epochs", "aggregator_epochs", "period"):
-            if getattr(self, key) < 1:
-                raise InputError(f"{key} = {getattr(self, key)}: expected 1 or more")
-        if self.replay is not None and self.replay < 0:
-            raise InputError(f"replay = {self.replay}: expected 0 or more batches")
+        for key in ("client_epochs", "aggregator_epochs", "period", "aggregator_width"):
+            value = getattr(self, key)
+            if value is not None and value < 1:
+                raise InputError(f"{key} = {value}: expected 1 or more")
+        for key, what in (("aggregators", "aggregators"), ("replay", "batches")):
+            value = getattr(self, key)
+            if value is not None and value < 0:
+                raise InputError(f"{key} = {value}: expected 0 or more {what}")
         if self.period > self.client_epochs:
             raise InputError(
                 f"period = {self.period}: {self.client_epochs} client epochs would send nothing"
             )
-        if self.encoder is not None and not isinstance(self.encoder, list):
-            raise InputError("encoder: dvfl mirrors it to decode, it takes a list of widths")
+        if self.owner_epochs is not None and self.epochs not in (None, self.owner_epochs):
+            raise InputError(f"owner_epochs = {self.owner_epochs}: but epochs = {self.epochs}")
+        if not 0 <= self.dropout < 1:
+            raise InputError(f"dropout = {self.dropout:g}: expected 0 or more, below 1")
+        if self.imputation == "learnt" and not self.dropout:
+            raise InputError(
+                'imputation = "learnt": is learnt from encodings left out, so it needs dropout '
+                "above 0, e.g. dropout = 0.25"
+            )
 
 
 class DVFL(Algorithm):
     name = "dvfl"
     settings = DVFLSettings
+    optional = ("aggregators",)
     exchanges = (
         Exchange("encoding", "clients", "aggregators", "an encoding of the columns, row by row"),
         Exchange("encoding", "aggregators", "owner", "an encoding of all clients' encodings"),
+        Exchange("encoding", "clients", "owner", "the same, where there are no aggregators"),
         Exchange("decision", "owner", "everyone", DECISION),
     )
 
@@ -72,69 +89,63 @@ class DVFL(Algorithm):
         self.clients = Group("clients", task.clients, "client")
         self.aggregators = Group("aggregators", names, "aggregator")
         self.owner = self.label_holder("owner", "owner")
-        self.groups = (self.clients, self.aggregators, self.owner)
+        self.groups = tuple(g for g in (self.clients, self.aggregators, self.owner) if len(g))
         self.columns, self.labels = self.clients, self.owner
-        chosen = settings.encoder if isinstance(settings.encoder, list) else None
-        self.layers = [chosen or default_encoder(width) for width in task.widths]
         self.widths = encoder_widths(settings.encoder, task)
-        self.width, self.joined = max(self.widths), sum(self.widths)  # W_g is the sum
-        self.code = max(1, self.joined // 2)  # W_h
+        self.joined = sum(self.widths)  # W_g
+        self.code = settings.aggregator_width or max(1, self.joined // 2)  # W_h
+        # What the owner is sent, by sender.
+        self.offered = (self.code,) * len(names) or self.widths
         self.registers = Register()
+        self.newest: Tensor | None = None
 
     def build(self, net: Network) -> None:
-        task, s, W_g, W_h = self.task, self.set, self.joined, self.code
+        s, W_g, W_h = self.set, self.joined, self.code
         hidden = (W_g + 3 * W_h) // 4
+        learner = OBJECTIVES[s.objective]
+        columns = Pupils.of_columns(self.clients, self.task, s.encoder, s.decoder)
+        self.encoders = learner(self, net, columns, **UNSUPERVISED)
+        if s.aggregators:
+            # Encodings end in a ReLU, unless by an encoder of the user's own.
+            last = None if callable(s.encoder) else nn.ReLU
+            aggregators = Pupils(
+                self.aggregators,
+                shapes=((W_g,),) * s.aggregators,
+                codes=(W_h,) * s.aggregators,
+                encoder=lambda _: mlp([W_g, hidden, W_h], last=nn.LeakyReLU),
+                decoder=lambda _: mlp([W_h, hidden, W_g], last=last),
+                names=("compressor", "expander"),
+            )
+            self.compressors = learner(self, net, aggregators, **UNSUPERVISED)
         self.replay = Replay(len(net.here(self.aggregators)), s.replay, W_g)
-        self.mine = torch.tensor([task.widths[i] for i in net.here(self.clients)])
-        self.encoders = self.encoder_stack(net, self.clients, **UNSUPERVISED)
-        self.decoders = self.stack(
-            net,
-            "decoder",
-            self.clients,
-            lambda i: mlp([*reversed([task.widths[i], *self.layers[i]])], last=self.output(i)),
-            input_widths=self.widths,
-            **UNSUPERVISED,
-        )
-        self.compressors = self.stack(
-            net,
-            "compressor",
-            self.aggregators,
-            lambda _: mlp([W_g, hidden, W_h], last=nn.LeakyReLU),
-            **UNSUPERVISED,
-        )
-        self.expanders = self.stack(
-            net,
-            "expander",
-            self.aggregators,
-            lambda _: mlp([W_h, hidden, W_g], last=nn.ReLU),
-            **UNSUPERVISED,
-        )
-        inputs = s.aggregators * W_h
-        head = s.head if s.head is not None else [W_h, 40]
-        self.head = self.stack(
-            net, "head", self.owner, lambda _: make_head(head, inputs, task.classes)
-        )
+        layers = [W_h, 40] if s.aggregators else [hidden, W_h, W_h, 40]
+        self.head = self.stack(net, "head", self.owner, lambda _: self.owner_model(layers))
+
+    def owner_model(self, layers: list[int]) -> nn.Module:
+        spec = layers if self.set.head is None else self.set.head
+        head = make_head(spec, sum(self.offered), self.task.classes)
+        if self.set.imputation == "zeros":
+            return head
+        return nn.Sequential(Placeholders(self.offered), head)
 
     @cached_property
     def local_batches(self) -> LocalBatches:
-        rows, seed = self.task.rows, self.task.seed
-        size, epochs = self.set.batch, self.set.client_epochs
-        aligned = Batches(rows["train"], min(size, rows["train"]), epochs, seed_of(seed, "local"))
-        own = Batches(rows["extra"], size, epochs, seed_of(seed, "own")) if rows["extra"] else None
-        return LocalBatches(aligned, own, seed)
+        return LocalBatches.of(self.task, self.set.batch, self.set.client_epochs)
 
     @property
     def rounds_of_replay(self) -> int:
+        if not self.set.aggregators:
+            return 0
         heard = self.set.client_epochs // self.set.period
-        return max(0, self.set.aggregator_epochs - heard) * self.local_batches.aligned.per_epoch
+        return max(0, self.set.aggregator_epochs - heard) * self.local_batches.per_epoch
+
+    @property
+    def epochs(self) -> int | None:
+        return self.set.owner_epochs or self.set.epochs
 
     @property
     def total_rounds(self) -> int:
         return len(self.local_batches) + self.rounds_of_replay + len(self.batches)
-
-    def output(self, client: int) -> type[nn.Module]:
-        """Pixels lie between 0 and 1; standardised columns anywhere."""
-        return nn.Sigmoid if len(self.task.shapes[client]) == 3 else nn.Identity
 
     async def train(self, net: Network) -> None:
         await self.encode(net)
@@ -145,123 +156,118 @@ class DVFL(Algorithm):
     # -- clients and aggregators, without labels --------------------------------------------------
 
     async def encode(self, net: Network) -> None:
-        """The clients' rounds (algorithm 1); in communication rounds the aggregators' as well."""
+        """The clients' rounds (algorithm 1); in epochs of communication the aggregators' as
+        well."""
+        aligned = self.task.rows["train"]
         async for batch in net.rounds(self.local_batches):
             held = self.data.train if batch.aligned else self.data.extra
             x = held.x.index_select(1, batch.rows)
-            h = self.encoders(x)  # [clients, rows, width]
-            if batch.aligned and (batch.epoch + 1) % self.set.period == 0:
-                await self.communicate(net, h, len(batch.rows))
+            talking = self.set.aggregators > 0 and (batch.epoch + 1) % self.set.period == 0
+            if talking and batch.aligned:
+                await self.communicate(net, self.encoders.encode(x), len(batch.rows))
                 up = net.alive(self.clients)
             else:
                 up = net.call(self.clients)
-            _, gradient = self.decoders.learn(h, x, self.reconstruction, up)
-            self.encoders.backward(h, gradient, up)
-
-    def reconstruction(self, output: Tensor, x: Tensor) -> Tensor:
-        """Mean squared error over each client's own columns, without padding. [clients]"""
-        error = output - x[..., : output.shape[-1]]
-        return error.square().sum(2).mean(1) / self.mine
+            if talking and self.newest is not None:
+                self.learn_to_compress(net, self.newest, net.alive(self.aggregators))
+            which = batch.rows if batch.aligned else aligned + batch.rows
+            self.encoders.learn(x, up, net.round, which)
 
     async def communicate(self, net: Network, h: Tensor, rows: int) -> None:
-        """Clients write their registers; aggregators read them, remember and learn."""
-        inbox = await net.send(
-            h,
-            self.clients,
-            self.aggregators,
-            kind="encoding",
-            shape=(rows, self.width),
-            wait=LATEST,
-            widths=self.widths,
-        )
-        b = inbox.latest(self.registers).concat()  # [aggregators, rows, W_g]
-        up = net.alive(self.aggregators)
-        locally(self.replay.append, b, up)
-        self.learn_to_compress(b, up)
+        """Clients write their registers; aggregators read them and remember."""
+        inbox = await self.send(net, h, self.clients, self.aggregators, rows, LATEST)
+        self.newest = inbox.latest(self.registers).concat()  # [aggregators, rows, W_g]
+        locally(self.replay.append, self.newest, net.alive(self.aggregators))
 
     async def compress(self, net: Network) -> None:
         """Aggregators go on with what they remember, until they had all their epochs."""
         async for t in net.rounds(range(self.rounds_of_replay)):
             up = net.alive(self.aggregators) & self.replay.filled
-            self.learn_to_compress(self.replay.read(t), up)
+            self.learn_to_compress(net, self.replay.read(t - self.rounds_of_replay), up)
 
-    def learn_to_compress(self, b: Tensor, up: Tensor) -> None:
-        code = self.compressors(b)  # [aggregators, rows, W_h]
-        _, gradient = self.expanders.learn(code, b, squared_error, up)
-        self.compressors.backward(code, gradient, up)
+    def learn_to_compress(self, net: Network, b: Tensor, up: Tensor) -> None:
+        self.compressors.learn(b, up, net.round, torch.arange(0))
 
     # -- the owner, with labels -------------------------------------------------------------------
 
     async def supervise(self, net: Network) -> None:
-        """The owner collects the final encodings once and learns on its own."""
+        """The owner collects the final encodings once, keeps them and learns on its own."""
         apart = net.within("supervision")
-        train = await self.collect(apart, self.data.train)  # [owner, rows, W_h · aggregators]
-        self.collected = await self.collect(apart, self.data.validation)
+        self.remember("train", await self.collect(apart, self.data.train))
+        self.remember("validation", await self.collect(apart, self.data.validation))
         async for batch in net.rounds(self.batches):
             y = self.data.train.y.index_select(0, batch.rows)
-            x = train.index_select(1, batch.rows)
+            x = self.left_out(self.memory["train"].index_select(1, batch.rows), net.round)
             if await self.end_of_round(net, batch, self.head.fit(x, y, cross_entropy)):
                 break
 
     async def validate(self, net: Network) -> Tensor:
-        return self.head.predict(self.collected)[0]  # nobody needs to be asked again
+        return self.head.predict(self.memory["validation"])[0]  # nobody needs to be asked again
 
     async def collect(self, net: Network, part: Part) -> Tensor:
-        """Columns → clients → aggregators → owner; what does not come counts as zeros."""
-        collected = [torch.zeros(1, 0, len(self.aggregators) * self.code)]
+        """Columns → clients → aggregators → owner. [owner, rows, all encodings]"""
+        collected = [self.received_nothing()]
         async for rows in net.rounds(InOrder(part.rows, self.predict_rows(net))):
             h = self.encoders.predict(part.x.index_select(1, rows))
-            inbox = await net.send(
-                h,
-                self.clients,
-                self.aggregators,
-                kind="encoding",
-                shape=(len(rows), self.width),
-                widths=self.widths,
-            )
-            code = self.compressors.predict(inbox.concat())
-            inbox = await net.send(
-                code, self.aggregators, self.owner, kind="encoding", shape=(len(rows), self.code)
-            )
-            collected.append(inbox.concat())
+            if self.set.aggregators:
+                inbox = await self.send(net, h, self.clients, self.aggregators, len(rows))
+                code = self.compressors.predict(inbox.concat())
+                inbox = await self.send(net, code, self.aggregators, self.owner, len(rows))
+            else:
+                inbox = await self.send(net, h, self.clients, self.owner, len(rows))
+            collected.append(locally(self.received, inbox))
         return torch.cat(collected, 1)
 
     async def predict(self, net: Network, part: Part) -> Tensor:
+        """What does not come counts as zeros, or is replaced by what the owner learnt."""
         return self.head.predict(await self.collect(net, part))[0]
 
+    async def send(
+        self, net: Network, h: Tensor, src: Group, dst: Group, rows: int, wait: Any = ALL
+    ) -> Inbox:
+        widths = self.widths if src is self.clients else self.offered
+        shape = (rows, max(widths))
+        return await net.send(h, src, dst, kind="encoding", shape=shape, wait=wait, widths=widths)
 
-@dataclass(frozen=True)
-class LocalBatch:
-    rows: Tensor
-    epoch: int
-    aligned: bool  # rows that every client has; else rows that are each client's own
+    # -- encodings that do not come ---------------------------------------------------------------
+
+    def received(self, inbox: Inbox) -> Tensor:
+        """Encodings side by side; for learnt placeholders also who sent one, as 0 or 1."""
+        joined = inbox.concat()
+        if self.set.imputation == "zeros":
+            return joined
+        came = inbox.arrived[:, None].expand(-1, joined.shape[1], -1)
+        return torch.cat([joined, came.float()], 2)
+
+    def received_nothing(self) -> Tensor:
+        flags = len(self.offered) if self.set.imputation == "learnt" else 0
+        return torch.zeros(1, 0, sum(self.offered) + flags)
+
+    def left_out(self, x: Tensor, round: int) -> Tensor:
+        """Training rows as if encodings had been lost, each with probability `dropout`."""
+        if not self.set.dropout:
+            return x
+        return locally(self._left_out, x, round)
+
+    def _left_out(self, x: Tensor, round: int) -> Tensor:
+        stream = torch_stream(self.task.seed, "owner", "dropout", round)
+        kept = torch.rand(x.shape[1], len(self.offered), generator=stream) >= self.set.dropout
+        wide = kept.repeat_interleave(torch.tensor(self.offered), 1)
+        return x * (torch.cat([wide, kept], 1) if self.set.imputation == "learnt" else wide)
 
 
-@dataclass(frozen=True)
-class LocalBatches:
-    """A client epoch: the batches of aligned rows and those of own rows, in a shuffled order."""
+class Placeholders(nn.Module):
+    """Puts a learnt encoding where none came. Input: encodings side by side, then a flag each."""
 
-    aligned: Batches
-    own: Batches | None
-    seed: int
+    def __init__(self, widths: tuple[int, ...]) -> None:
+        super().__init__()
+        self.width = sum(widths)
+        self.sender = torch.arange(len(widths)).repeat_interleave(torch.tensor(widths))
+        self.value = nn.Parameter(torch.zeros(self.width))
 
-    @property
-    def per_epoch(self) -> int:
-        return self.aligned.per_epoch + (self.own.per_epoch if self.own else 0)
-
-    def __len__(self) -> int:
-        return self.aligned.epochs * self.per_epoch
-
-    def __getitem__(self, round: int) -> LocalBatch:
-        epoch, i = divmod(round, self.per_epoch)
-        if self.own is None:
-            return LocalBatch(self.aligned[round].rows, epoch, True)
-        order = torch.randperm(self.per_epoch, generator=torch_stream(self.seed, "order", epoch))
-        k = int(order[i])
-        if k < self.aligned.per_epoch:
-            return LocalBatch(self.aligned[epoch * self.aligned.per_epoch + k].rows, epoch, True)
-        k += epoch * self.own.per_epoch - self.aligned.per_epoch
-        return LocalBatch(self.own[k].rows, epoch, False)
+    def forward(self, x: Tensor) -> Tensor:
+        came = x[..., self.width :][..., self.sender]
+        return x[..., : self.width] * came + self.value * (1 - came)
 
 
 class Replay:
@@ -289,7 +295,7 @@ class Replay:
         return torch.tensor([bool(kept) for kept in self.kept], dtype=torch.bool)
 
     def read(self, t: int) -> Tensor:
-        """Each aggregator's t-th batch, from the beginning again after the last one."""
+        """Each aggregator's t-th batch, round and round: -1 is the newest."""
         if not self.kept:
             return ABSENT  # pyright: ignore[reportReturnType]
         empty = torch.zeros(self.rows or 1, self.width)

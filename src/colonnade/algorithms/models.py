@@ -1,8 +1,10 @@
-"""The networks that settings describe: encoders of the column holders and heads of the label
-holder."""
+"""The networks that settings describe: encoders (and decoders) of the column holders and heads of
+the label holder."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 from torch import nn
@@ -28,14 +30,33 @@ def default_head(width: int) -> list[int]:
     return [(width + 3 * half) // 4, half, half, 40]
 
 
+def encoder_layers(spec: Sequence[float] | None, width: int) -> list[int]:
+    """Layer widths for a party with `width` columns; numbers below 1 are shares of them."""
+    if spec is None:
+        return default_encoder(width)
+    return [max(1, int(w * width)) if w < 1 else int(w) for w in spec]
+
+
 def make_encoder(spec: Any, width: int, shape: tuple[int, ...]) -> nn.Module:
     """`spec`: layer widths, "cnn", a factory `width → Module`, or None for the default."""
     if callable(spec):
         return spec(width)  # pyright: ignore[reportReturnType]
     if spec == "cnn":
         return cnn(shape, CNN_WIDTH)
-    widths = default_encoder(width) if spec is None else spec
-    return mlp([width, *widths], last=nn.ReLU)
+    return mlp([width, *encoder_layers(spec, width)], last=nn.ReLU)
+
+
+def make_decoder(spec: Any, encoder: Any, code: int, shape: tuple[int, ...]) -> nn.Module:
+    """Encodings of width `code` back to inputs. `spec`: hidden widths, a factory `(code, width) →
+    Module`, or None: the encoder's layers mirrored, or one between where it has none to mirror."""
+    width = math.prod(shape)
+    if callable(spec):
+        return spec(code, width)  # pyright: ignore[reportReturnType]
+    if spec is None and (encoder is None or isinstance(encoder, list)):
+        spec = encoder_layers(encoder, width)[-2::-1]
+    hidden = [(code + width) // 2] if spec is None else spec
+    # Pixels lie between 0 and 1; standardised columns anywhere.
+    return mlp([code, *hidden, width], last=nn.Sigmoid if len(shape) == 3 else None)
 
 
 def make_head(spec: Any, width: int, classes: int) -> nn.Module:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from colonnade.data.partition import Rows, VerticalData
 from colonnade.network import ABSENT, Group, Network
-from colonnade.seeds import torch_stream
+from colonnade.seeds import seed_of, torch_stream
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,48 @@ class Batches:
             known = (epoch, torch.randperm(self.rows, generator=stream))
             self.__dict__["_known"] = known  # frozen to its users; this is only a memory
         return known[1]
+
+
+@dataclass(frozen=True)
+class LocalBatch:
+    rows: Tensor
+    epoch: int
+    aligned: bool  # rows that every client has; else rows that are each client's own
+
+
+@dataclass(frozen=True)
+class LocalBatches:
+    """An epoch of clients on their own: the batches of aligned rows and those of own rows, in a
+    shuffled order."""
+
+    aligned: Batches
+    own: Batches | None
+    seed: int
+
+    @classmethod
+    def of(cls, task: Task, size: int, epochs: int) -> LocalBatches:
+        rows, own = task.rows["train"], task.rows["extra"]
+        aligned = Batches(rows, min(size, rows), epochs, seed_of(task.seed, "local"))
+        others = Batches(own, size, epochs, seed_of(task.seed, "own")) if own else None
+        return cls(aligned, others, task.seed)
+
+    @property
+    def per_epoch(self) -> int:
+        return self.aligned.per_epoch + (self.own.per_epoch if self.own else 0)
+
+    def __len__(self) -> int:
+        return self.aligned.epochs * self.per_epoch
+
+    def __getitem__(self, round: int) -> LocalBatch:
+        epoch, i = divmod(round, self.per_epoch)
+        if self.own is None:
+            return LocalBatch(self.aligned[round].rows, epoch, True)
+        order = torch.randperm(self.per_epoch, generator=torch_stream(self.seed, "order", epoch))
+        k = int(order[i])
+        if k < self.aligned.per_epoch:
+            return LocalBatch(self.aligned[epoch * self.aligned.per_epoch + k].rows, epoch, True)
+        k += epoch * self.own.per_epoch - self.aligned.per_epoch
+        return LocalBatch(self.own[k].rows, epoch, False)
 
 
 @dataclass(frozen=True)

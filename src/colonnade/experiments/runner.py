@@ -300,7 +300,9 @@ def _portable(experiment: Experiment) -> bool:
     """Whether the experiment is plain values: a user's own factories cannot go to another
     process."""
     return not any(
-        callable(getattr(m, key)) for m in experiment.methods for key in ("encoder", "head")
+        callable(getattr(m, key, None))
+        for m in experiment.methods
+        for key in ("encoder", "head", "decoder")
     )
 
 

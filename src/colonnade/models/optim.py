@@ -69,6 +69,16 @@ class StackedOptimizer:
         if len(chosen):
             self._fused_members(list(chosen), gradients)
 
+    def member_state(self, i: int) -> dict[str, Tensor]:
+        """Moments and step count of member i; views, not copies."""
+        moments = {f"first.{k}": m[i] for k, m in enumerate(self.first)}
+        moments |= {f"second.{k}": m[i] for k, m in enumerate(self.second)}
+        return {**moments, "steps": self.steps[i : i + 1]}
+
+    def resumed(self) -> None:
+        """After states were written into the views."""
+        self._together = bool((self.steps == self.steps[:1]).all())
+
     def rates(self, where: Tensor) -> tuple[Tensor, Tensor]:
         """Counts a step and gives Adam's bias-corrected step size and scale. Each [members]"""
         if self.rule.kind == "sgd":

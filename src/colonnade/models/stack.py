@@ -211,6 +211,18 @@ class Stack:
         for name, value in self.member_state(member).items():
             value.copy_(state[name])
 
+    def optimizer_state(self, member: int) -> dict[str, Tensor]:
+        """Moments and step count of one member; views, not copies."""
+        for cohort, optimizer in zip(self.cohorts, self.optimizers, strict=True):
+            if member in cohort.index:
+                return optimizer.member_state(cohort.index.index(member))
+        raise IndexError(member)
+
+    def resumed(self) -> None:
+        """After states were written into the views: what is known about all members at once."""
+        for optimizer in self.optimizers:
+            optimizer.resumed()
+
     def snapshot(self) -> list[dict[str, Tensor]]:
         return [
             {name: value.clone() for name, value in self.member_state(i).items()}

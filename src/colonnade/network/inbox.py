@@ -124,7 +124,10 @@ class Register:
     def _newest(self, inbox: Inbox) -> Inbox:
         shape = inbox.raw.shape
         if self.value is None or self.known is None or self.value.shape[2] < shape[2]:
-            self.value, self.known = inbox.value.clone(), inbox.arrived.clone()
+            self.value, self.known = inbox.value, inbox.arrived
+            return inbox
+        if inbox.everything and self.value.shape == shape:  # as it is: maybe one copy for all
+            self.value, self.known = inbox.raw, inbox.arrived
             return inbox
         stored = self.value if self.value.shape == shape else self.value[:, :, : shape[2]]
         newest = torch.where(_over(inbox.arrived, stored), inbox.value, stored)

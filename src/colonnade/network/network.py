@@ -16,6 +16,7 @@ step).
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
@@ -81,6 +82,7 @@ class Network(ABC):
         self.phase: Phase = "training"
         self.round = 0
         self.rounds_begun = 0
+        self.resume_at = 0  # rounds before this one were done before a restart
         self.step = 0
         self.ledger = Ledger()
         self.everyone = Group("everyone", world.parties, "owner")
@@ -236,6 +238,8 @@ class Network(ABC):
         return child
 
     def _child(self, child: Self) -> Self:
+        if self.rounds_begun < self.resume_at:  # in the past, as is all that happens within
+            child.resume_at = sys.maxsize
         child.phase, child.ledger, child._links = self.phase, self.ledger, self._links
         return child
 
@@ -248,6 +252,9 @@ class Rounds(Generic[Item]):
         return self
 
     async def __anext__(self) -> Item:
+        done = max(0, self.net.resume_at - self.net.rounds_begun)
+        skipped = min(done, len(self.schedule) - self.next)
+        self.next, self.net.rounds_begun = self.next + skipped, self.net.rounds_begun + skipped
         if self.next >= len(self.schedule):
             raise StopAsyncIteration
         self.net.round, self.net.step = self.net.rounds_begun, 0
