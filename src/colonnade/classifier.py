@@ -95,7 +95,7 @@ class VFLClassifier(ClassifierMixin, BaseEstimator):
         data = self._deal(X, codes, seed)
         with one_thread():
             algorithm, net = build(settings, data, seed, fault=fault)
-            curve = Curve(net, algorithm, lambda share: None)
+            curve = Curve(net)
             algorithm.watch = self._watch(curve)
             drive(algorithm.train(net))
         self.model_ = Trained.of(algorithm, data, fault)

@@ -22,6 +22,8 @@ from colonnade.network import Fault, Ledger, Network, StackedNetwork
 
 LINKS_IN_LEDGER = 5000  # beyond that, rows are summed over the members of a group
 
+ROUNDS_BETWEEN_NEWS = 50
+
 Progress = Callable[[float], None]
 
 
@@ -71,8 +73,9 @@ def run_one(
     data = load(experiment.data, seed)
     facts = {"topology": experiment.network.graph, "delays": experiment.network.delays}
     algorithm, net = build(settings, data, seed, fault=fault, **facts)
-    curve = Curve(net, algorithm, progress)
+    curve = Curve(net)
     algorithm.watch = curve.add
+    net.watch = lambda round: _tell(progress, round, algorithm.total_rounds)
     drive(algorithm.train(net))
     spent = net.now
     metrics = drive(algorithm.evaluate(net))
@@ -93,19 +96,22 @@ def run_one(
     return Result(settings.name, fault.name, seed, run, numbers, cost, data.notes)
 
 
+def _tell(progress: Progress, round: int, total: int) -> None:
+    if round % ROUNDS_BETWEEN_NEWS == 0:
+        progress(min(1.0, round / total))
+
+
 class Curve:
     """The points of a run's training curve."""
 
-    def __init__(self, net: Network, algorithm: Algorithm, progress: Progress) -> None:
-        self.net, self.progress = net, progress
-        self.rounds = algorithm.total_rounds
+    def __init__(self, net: Network) -> None:
+        self.net = net
         self.points: list[dict[str, float]] = []
 
     def add(self, point: Point) -> None:
         place = {"round": point.round, "epoch": point.epoch}
         spent = {"virtual_seconds": self.net.now, "bytes": self.net.ledger.total("training")[1]}
         self.points.append({**place, **spent, **point.metrics})
-        self.progress(point.round / self.rounds)
         if not math.isfinite(point.metrics.get("train_loss", 0.0)):
             raise ColonnadeError(
                 f"the loss is not a number any more in epoch {point.epoch}; try a smaller lr"

@@ -83,6 +83,7 @@ class Network(ABC):
         self.round = 0
         self.rounds_begun = 0
         self.resume_at = 0  # rounds before this one were done before a restart
+        self.watch: Callable[[int], None] = lambda round: None  # told about every round begun
         self.step = 0
         self.ledger = Ledger()
         self.everyone = Group("everyone", world.parties, "owner")
@@ -259,6 +260,7 @@ class Rounds(Generic[Item]):
             raise StopAsyncIteration
         self.net.round, self.net.step = self.net.rounds_begun, 0
         self.net.rounds_begun += 1
+        self.net.watch(self.net.round)
         self.next += 1
         return self.schedule[self.next - 1]
 
