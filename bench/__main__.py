@@ -14,16 +14,19 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from bench import autoencoder, devices, equivalence, growth, overhead
+from bench import autoencoder, client_time, devices, dvfl, equivalence, growth, overhead
 from bench.timing import Figure, Spread
 
 BENCHMARKS: dict[str, Callable[[], list[Figure]]] = {
     "devices": devices.run,
     "autoencoder": autoencoder.run,
+    "dvfl": dvfl.run,
+    "client": client_time.run,
     "overhead": overhead.run,
     "growth": growth.run,
     "equivalence": equivalence.run,
 }
+TABLES: dict[str, Callable[[list[Figure]], Table]] = {"client": client_time.table}
 WIDTH = 100
 
 
@@ -45,7 +48,9 @@ def main() -> None:
         print(json.dumps(document(figures), indent=2))
     else:
         # Piped output has no width of its own, and the usual 80 columns are too few.
-        Console(width=None if sys.stdout.isatty() else WIDTH).print(table(figures))
+        console = Console(width=None if sys.stdout.isatty() else WIDTH)
+        for each in tables(figures):
+            console.print(each)
 
 
 def document(figures: list[Figure]) -> dict[str, object]:
@@ -57,9 +62,17 @@ def document(figures: list[Figure]) -> dict[str, object]:
     }
 
 
+def tables(figures: list[Figure]) -> list[Table]:
+    """One of most figures, and those of the benchmarks that have a table of their own."""
+    most = [figure for figure in figures if figure.benchmark not in TABLES]
+    own = {name: [f for f in figures if f.benchmark == name] for name in TABLES}
+    return ([table(most)] if most else []) + [TABLES[name](own[name]) for name in own if own[name]]
+
+
 CAPTION = """\
 ratio: by wall time, median over turns (smallest – largest); cpu: its median by processor time
-devices, autoencoder: times as fast as the plain loop; overhead: the engine's share of a step
+devices, autoencoder, dvfl: times as fast as the plain loop; dvfl as a whole: ms of processor time
+overhead: the engine's share of a step
 growth: cost per link relative to the smallest grid
 equivalence: time of one process per party in memory relative to all parties in one
 differs by: largest difference of a parameter from the plain loop's, or between the engines"""
@@ -83,7 +96,7 @@ def _cells(figure: Figure) -> tuple[str, ...]:
     return (
         figure.benchmark,
         figure.variant,
-        f"{figure.milliseconds:.3f}",
+        _milliseconds(figure.milliseconds),
         _spread(measure.wall, figure.percent) if measure else "",
         _text(measure.cpu.median, figure.percent) if measure else "",
         f"{'≥' if target.at_least else '≤'} {_text(target.limit, figure.percent)}"
@@ -92,6 +105,10 @@ def _cells(figure: Figure) -> tuple[str, ...]:
         "" if figure.reached is None else "yes" if figure.reached else "no",
         "" if figure.difference is None else f"{figure.difference:.0e}",
     )
+
+
+def _milliseconds(value: float) -> str:
+    return f"{value:.3f}" if value < 1e3 else f"{value:,.0f}"
 
 
 def _spread(spread: Spread, percent: bool) -> str:

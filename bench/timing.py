@@ -71,6 +71,7 @@ class Figure:
     target: Target | None = None
     percent: bool = False  # `result` is a share
     difference: float | None = None  # largest difference of a parameter from the plain loop's
+    paper: float | None = None  # milliseconds of the same in the paper, on its machine
 
     @property
     def reached(self) -> bool | None:
