@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import threading
+from functools import partial
+
 import pytest
 
 from colonnade.errors import Deadlock
-from colonnade.network.clock import SECOND, Clock, Signal
+from colonnade.network.clock import SECOND, Clock, Signal, WallClock
 
 
 def test_tasks_resume_in_the_order_of_their_times_and_time_jumps() -> None:
@@ -97,3 +100,39 @@ def test_tasks_started_on_the_way_can_be_joined() -> None:
         return await clock.join([clock.spawn(child(n), f"child {n}") for n in (3, 1, 2)])
 
     assert clock.run(("parent", parent())) == [[9, 1, 4]]
+
+
+def test_on_the_wall_other_threads_wake_a_task_and_limits_end_its_waiting() -> None:
+    clock, signal, seen = WallClock(), Signal(), []
+
+    async def waiter() -> None:
+        await clock.wait(signal, None)
+        seen.append("message")
+        await clock.wait(signal, clock.now + SECOND // 50)
+        seen.append("limit")
+
+    thread = threading.Timer(0.02, lambda: clock.hand_over(signal.notify))
+    thread.start()
+    clock.run(("waiter", waiter()))
+    assert seen == ["message", "limit"]
+    assert clock.now >= SECOND // 25
+
+
+def test_on_the_wall_what_was_handed_over_is_done_in_order_by_the_thread_of_the_tasks() -> None:
+    clock, signal, seen = WallClock(), Signal(), []
+
+    async def waiter() -> None:
+        while len(seen) < 100:
+            await clock.wait(signal)
+
+    def hear(i: int) -> None:
+        seen.append((i, threading.get_ident()))
+        signal.notify()
+
+    def tell() -> None:
+        for i in range(100):
+            clock.hand_over(partial(hear, i))
+
+    threading.Thread(target=tell).start()
+    clock.run(("waiter", waiter()))
+    assert seen == [(i, threading.get_ident()) for i in range(100)]

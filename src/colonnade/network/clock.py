@@ -9,13 +9,16 @@ loops would do.)
 from __future__ import annotations
 
 import heapq
+import time
 from collections.abc import Callable, Coroutine, Generator
 from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from colonnade.errors import Deadlock
 
 SECOND = 1_000_000_000
+LISTEN = SECOND // 5  # so long at a time for other threads, so that Ctrl-C is heard
 
 
 @dataclass(eq=False)
@@ -104,13 +107,16 @@ class Clock:
         if not self._queue:
             names = [task.name for task in self._tasks if not task.done]
             raise Deadlock(f"nothing can happen any more; waiting: {', '.join(names)}")
-        time, ticket, event = heapq.heappop(self._queue)
+        when, ticket, event = heapq.heappop(self._queue)
         if not isinstance(event, Task):
-            self.now = time
+            self._advance(when)
             event()
         elif event.ticket == ticket and not event.done:
-            self.now = time
+            self._advance(when)
             self._go_on(event)
+
+    def _advance(self, time: int) -> None:
+        self.now = time
 
     def _go_on(self, task: Task) -> None:
         if task.waiting_for is not None:
@@ -139,3 +145,35 @@ class Clock:
         self._sequence += 1
         task.ticket = self._sequence
         heapq.heappush(self._queue, (time, self._sequence, task))
+
+
+class WallClock(Clock):
+    """The same scheduler by the clock on the wall. Other threads hand over what they bring, and the
+    thread that runs the tasks does the rest: no state is shared between threads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._begun = time.monotonic_ns()
+        self._handed: SimpleQueue[Callable[[], None]] = SimpleQueue()
+
+    def hand_over(self, action: Callable[[], None]) -> None:
+        """Have something done by the thread of the tasks; from any thread."""
+        self._handed.put(action)
+
+    def _step(self) -> None:
+        self._advance(0)
+        wait = self._queue[0][0] - self.now if self._queue else LISTEN
+        try:
+            action = (
+                self._handed.get(timeout=wait / SECOND) if wait > 0 else self._handed.get(False)
+            )
+        except Empty:
+            self._advance(0)
+            if self._queue and self._queue[0][0] <= self.now:
+                super()._step()
+            return
+        self._advance(0)
+        action()
+
+    def _advance(self, _: int) -> None:
+        self.now = time.monotonic_ns() - self._begun
