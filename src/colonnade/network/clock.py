@@ -115,8 +115,8 @@ class Clock:
             self._advance(when)
             self._go_on(event)
 
-    def _advance(self, time: int) -> None:
-        self.now = time
+    def _advance(self, to: int) -> None:
+        self.now = to
 
     def _go_on(self, task: Task) -> None:
         if task.waiting_for is not None:
@@ -175,5 +175,5 @@ class WallClock(Clock):
         self._advance(0)
         action()
 
-    def _advance(self, _: int) -> None:
+    def _advance(self, to: int) -> None:
         self.now = time.monotonic_ns() - self._begun
