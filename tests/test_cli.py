@@ -96,9 +96,46 @@ def test_datasets_says_what_is_there_and_where_it_looked(tmp_path: Path) -> None
     assert "embedded" in shown
 
 
+def test_reproduce_lists_what_there_is_and_how_long_it_takes(tmp_path: Path) -> None:
+    shown = colonnade("reproduce", folder=tmp_path).stdout
+    entries = json.loads(colonnade("reproduce", "--json", folder=tmp_path).stdout)["reproductions"]
+    assert {"dvfl-table1", "dvfl-redundancy", "dvfl-period"} <= {e["name"] for e in entries}
+    for entry in entries:
+        assert entry["name"] in shown
+        assert set(entry["takes"]) == {"smoke", "quick", "full"}
+
+
+def test_reproduce_puts_our_figures_beside_the_papers_and_goes_on_when_called_again(
+    tmp_path: Path,
+) -> None:
+    command = ("reproduce", "dvfl-period", "--scale", "smoke")
+    first = colonnade(*command, folder=tmp_path, COLONNADE_DATA=str(tmp_path))
+    assert first.returncode == 0, first.stderr
+    for text in ("paper", "97.30", "substitute for MNIST", "to the byte", "holds", "Report: "):
+        assert text in first.stdout
+    out = tmp_path / "runs" / "dvfl-period-smoke"
+    assert {p.name for p in out.iterdir()} == {"period", "reproduction.json", "report.html"}
+    before = (out / "period" / "results.jsonl").read_bytes()
+    again = colonnade(*command, "--json", folder=tmp_path, COLONNADE_DATA=str(tmp_path))
+    document = json.loads(again.stdout)
+    assert document == json.loads((out / "reproduction.json").read_text())
+    assert document["sheets"][0]["cells"][0]["paper"] == 0.973
+    assert (out / "period" / "results.jsonl").read_bytes() == before
+    (out / "report.html").unlink()
+    assert colonnade("report", str(out), folder=tmp_path).returncode == 0
+    assert (out / "report.html").exists()
+
+
+def test_a_misspelt_reproduction_is_refused_with_the_nearest_and_the_list(tmp_path: Path) -> None:
+    done = colonnade("reproduce", "dvfl-tabel1", folder=tmp_path)
+    refused(done, "dvfl-tabel1", "nearest is 'dvfl-table1'", "dvfl-widths")
+    assert not (tmp_path / "runs").exists()
+    assert colonnade("reproduce", "dvfl-table1", "--scale", "huge", folder=tmp_path).returncode == 2
+
+
 def test_help_names_every_command(tmp_path: Path) -> None:
     shown = colonnade("--help", folder=tmp_path).stdout
-    for command in ("demo", "run", "report", "datasets"):
+    for command in ("demo", "run", "reproduce", "report", "datasets"):
         assert command in shown
 
 

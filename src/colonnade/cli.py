@@ -129,17 +129,17 @@ def reproduce(
     hold. Interrupted, the same command goes on where it stopped. The output folder holds an
     experiment folder per part, reproduction.json and report.html.
     """
-    from colonnade.experiments.reproduce.run import find
-    from colonnade.experiments.reproduce.run import reproduce as work
-
     if name is None:
         _list_reproductions(as_json)
         return
-    find(name)
+    from colonnade.experiments.reproduce.run import reproduce as work
+
     folder = out or Path("runs") / f"{name}-{scale}"
     console = Console(stderr=as_json)
     with _watched(folder, console) as bar:
-        done = work(name, scale, folder, jobs=jobs or _cores(), fresh=fresh, observer=bar)
+        # Runs of a tenth of a second are over before a worker process has begun.
+        jobs = jobs or (1 if scale == "smoke" else _cores())
+        done = work(name, scale, folder, jobs=jobs, fresh=fresh, observer=bar)
     if as_json:
         _print_json(done.document())
     else:
@@ -247,32 +247,42 @@ def _show_failures(failures: Mapping[str, str], console: Console) -> None:
 
 def _list_reproductions(as_json: bool) -> None:
     from colonnade.experiments.reproduce import registry
+    from colonnade.experiments.reproduce.study import SCALES
 
     entries = registry().values()
     if as_json:
-        keys = ("name", "title", "source", "takes")
+        keys = ("name", "title", "source", "citation", "takes")
         _print_json({"reproductions": [{key: getattr(e, key) for key in keys} for e in entries]})
         return
-    from colonnade.experiments.table import Grid, render
+    from rich import box
+    from rich.table import Table
 
-    caption = "Time on two cores, about. `colonnade reproduce NAME --scale quick` makes one anew."
-    header = ("name", "what", "from", "smoke", "quick", "full")
-    rows = tuple((e.name, e.title, e.source, *e.takes.values()) for e in entries)
-    Console().print(render(Grid(header, rows, caption, words=3)))
+    table = Table(
+        box=box.SIMPLE_HEAD, caption="Times: about, on two cores.", caption_justify="left"
+    )
+    table.add_column("name", no_wrap=True)
+    for column in ("what", "from", *SCALES):
+        table.add_column(column)
+    for e in entries:
+        table.add_row(e.name, e.title, e.source, *(e.takes[scale] for scale in SCALES))
+    Console().print(table)
 
 
 def _show_reproduction(done: Reproduced, console: Console) -> None:
+    from colonnade.experiments.findings import PLAIN
     from colonnade.experiments.page import REPORT
-    from colonnade.experiments.reproduce.present import narrow_grids, sentences
+    from colonnade.experiments.reproduce.present import claim_grid, narrow_grids
     from colonnade.experiments.table import render
 
-    reproduction = done.reproduction
-    console.print(Text(f"{reproduction.title} · {reproduction.source} · {done.scale}", "bold"))
+    about = done.reproduction
+    console.print(Text(f"{about.title} · {about.source} · scale {done.scale}", "bold"))
     for assessment in done.assessments:
-        for grid in narrow_grids(assessment):
+        for grid in narrow_grids(assessment, console.width):
             console.print(render(grid))
-        for sentence in sentences(assessment):
+        for sentence in assessment.findings(PLAIN):
             console.print(Text(sentence))
+        if assessment.judgements:
+            console.print(render(claim_grid(assessment)))
     for note in done.notes:
         console.print(Text(f"Note: {note}"))
     _show_failures(done.failures, console)

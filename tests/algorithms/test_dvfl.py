@@ -109,14 +109,14 @@ def test_aggregators_learn_in_every_round_between_aligned_batches_from_what_they
 
 
 def test_a_replay_keeps_so_many_batches_and_drops_what_a_dead_aggregator_would_have_read() -> None:
-    replay = Replay(2, keep=2, width=1)
+    replay = Replay(2, keep=2, rows=3, width=1)
     for k in range(4):
         batch = torch.full((2, 3, 1), float(k))
         replay.append(batch, torch.tensor([True, k == 1]))
     assert replay.filled.tolist() == [True, True]
     assert [replay.read(t)[:, 0, 0].tolist() for t in range(3)] == [[2, 1], [3, 1], [2, 1]]
     assert replay.read(-1)[:, 0, 0].tolist() == [3, 1]  # the newest
-    nothing = Replay(1, keep=0, width=1)
+    nothing = Replay(1, keep=0, rows=3, width=1)
     nothing.append(torch.ones(1, 3, 1), torch.tensor([True]))
     assert not nothing.filled.any()
 

@@ -29,7 +29,7 @@ from colonnade.data.partition import VerticalData
 from colonnade.errors import InputError
 from colonnade.models.optim import Optimizer
 from colonnade.models.stack import Stack
-from colonnade.network import Group, Network, is_absent, locally
+from colonnade.network import ABSENT, Group, Network, is_absent, locally
 from colonnade.network.network import World
 from colonnade.seeds import seed_of, seeded
 
@@ -72,17 +72,19 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             raise InputError(f"patience = {self.patience}: expected 1 or more epochs")
         if self.encoder == "cnn" and any(len(shape) != 3 for shape in task.shapes):
             raise InputError('encoder = "cnn": needs images split by bands or patches')
-        for key in ("encoder", "head"):
-            widths = getattr(self, key)
-            if isinstance(widths, list) and (
-                not all(_is_width(w, key == "encoder") for w in widths)
-                or (key == "encoder" and not widths)
-            ):
-                raise InputError(f"{key} = {widths}: expected widths of 1 or more")
+        check_widths("encoder", self.encoder, shares=True)
+        check_widths("head", self.head)
+        if self.encoder == []:
+            raise InputError("encoder = []: expected at least one width")
 
 
-def _is_width(value: float, share_allowed: bool) -> bool:
-    return (0 < value < 1 and share_allowed) or (value >= 1 and value == int(value))
+def check_widths(key: str, widths: Any, shares: bool = False) -> None:
+    """`shares`: numbers below 1 will do as well."""
+    if isinstance(widths, list) and not all(
+        (shares and 0 < w < 1) or (w >= 1 and float(w).is_integer()) for w in widths
+    ):
+        also = ", or shares of the columns below 1" if shares else ""
+        raise InputError(f"{key} = {widths}: expected widths of 1 or more{also}")
 
 
 @dataclass(frozen=True)
@@ -255,15 +257,20 @@ class Algorithm(ABC):
         total, self._losses = self._losses, 0.0
         if not self.data.validation.rows:
             locally(lambda total: self._tell(net, batch, total, {}), total)
+            self.keep(net)
             return False
         logits, y = await self.validate(net), self.data.validation.y
         verdict = locally(lambda *args: self._judge(net, batch, *args), total, logits, y)
         better, stop = await net.agree(verdict, self.labels)
         if better:
             self.best_models = {name: stack.snapshot() for name, (_, stack) in self.stacks.items()}
+        self.progress["stopped"] = stop
+        self.keep(net)
+        return bool(stop)
+
+    def keep(self, net: Network) -> None:
         if self.checkpoints is not None:
             checkpoint.keep(self, net, self.checkpoints)
-        return bool(stop)
 
     async def validate(self, net: Network) -> Tensor:
         """Logits of the validation rows, where the labels are."""
@@ -294,10 +301,10 @@ class Algorithm(ABC):
         for name, snapshot in self.best_models.items():
             self.stacks[name][1].restore(snapshot)
 
-    def remember(self, name: str, value: Any) -> None:
-        """Keep something beside the models. After a restart what was kept before holds: exchanges
-        that lie in the past bring nothing."""
-        self.memory.setdefault(name, value)
+    def remember(self, net: Network, name: str, value: Any) -> None:
+        """Keep something where the labels are, beside the models. After a restart what was kept
+        before holds: exchanges that lie in the past bring nothing."""
+        self.memory.setdefault(name, value if net.here(self.labels) else ABSENT)
 
     def resume(self, net: Network) -> bool:
         """Go on where the parties here were when they last kept their state, if they did."""

@@ -16,7 +16,7 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
-from colonnade.algorithms.algorithm import DECISION, Algorithm, Exchange, Settings
+from colonnade.algorithms.algorithm import DECISION, Algorithm, Exchange, Settings, check_widths
 from colonnade.algorithms.models import encoder_widths, make_head
 from colonnade.algorithms.objectives import OBJECTIVES, UNSUPERVISED, Pupils
 from colonnade.algorithms.task import InOrder, LocalBatches, Part, Task
@@ -43,12 +43,14 @@ class DVFLSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     owner_epochs: int | None = None  # another name of `epochs`
     period: int = 1  # encodings are sent in every so many-th client epoch
     replay: int | None = None  # batches an aggregator keeps to train on again; none: all
+    centre: bool = True  # the owner brings encodings to mean 0 and a common scale
     dropout: float = 0.0  # the owner learns to do without each encoding, with this probability
     imputation: Literal["zeros", "learnt"] = "zeros"  # for an encoding that did not come
 
     def check(self, task: Task) -> None:
         super().check(task)
-        for key in ("client_epochs", "aggregator_epochs", "period", "aggregator_width"):
+        counts = ("client_epochs", "aggregator_epochs", "owner_epochs", "period")
+        for key in (*counts, "aggregator_width"):
             value = getattr(self, key)
             if value is not None and value < 1:
                 raise InputError(f"{key} = {value}: expected 1 or more")
@@ -56,7 +58,8 @@ class DVFLSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             value = getattr(self, key)
             if value is not None and value < 0:
                 raise InputError(f"{key} = {value}: expected 0 or more {what}")
-        if self.period > self.client_epochs:
+        check_widths("decoder", self.decoder)
+        if self.aggregators and self.period > self.client_epochs:
             raise InputError(
                 f"period = {self.period}: {self.client_epochs} client epochs would send nothing"
             )
@@ -86,6 +89,10 @@ class DVFL(Algorithm):
         super().__init__(settings, task)
         self.set: DVFLSettings = settings
         names = tuple(f"aggregator{i}" for i in range(settings.aggregators))
+        if taken := [name for name in names if name in task.clients]:
+            raise InputError(
+                f"data.columns: {taken[0]!r} is an aggregator; name the client otherwise"
+            )
         self.clients = Group("clients", task.clients, "client")
         self.aggregators = Group("aggregators", names, "aggregator")
         self.owner = self.label_holder("owner", "owner")
@@ -117,16 +124,29 @@ class DVFL(Algorithm):
                 names=("compressor", "expander"),
             )
             self.compressors = learner(self, net, aggregators, **UNSUPERVISED)
-        self.replay = Replay(len(net.here(self.aggregators)), s.replay, W_g)
+        rows = self.local_batches.aligned.size
+        self.replay = Replay(len(net.here(self.aggregators)), s.replay, rows, W_g)
         layers = [W_h, 40] if s.aggregators else [hidden, W_h, W_h, 40]
-        self.head = self.stack(net, "head", self.owner, lambda _: self.owner_model(layers))
+        received = [sum(self.offered) + len(self.offered)]
+        self.centre = self.stack(
+            net, "centre", self.owner, lambda _: Centre(self.offered), input_widths=received
+        )
+        self.head = self.stack(
+            net,
+            "head",
+            self.owner,
+            lambda _: self.owner_model(layers),
+            input_widths=received if self.learnt else [sum(self.offered)],
+        )
 
     def owner_model(self, layers: list[int]) -> nn.Module:
         spec = layers if self.set.head is None else self.set.head
         head = make_head(spec, sum(self.offered), self.task.classes)
-        if self.set.imputation == "zeros":
-            return head
-        return nn.Sequential(Placeholders(self.offered), head)
+        return nn.Sequential(Placeholders(self.offered), head) if self.learnt else head
+
+    @property
+    def learnt(self) -> bool:
+        return self.set.imputation == "learnt"
 
     @cached_property
     def local_batches(self) -> LocalBatches:
@@ -134,7 +154,7 @@ class DVFL(Algorithm):
 
     @property
     def rounds_of_replay(self) -> int:
-        if not self.set.aggregators:
+        if not self.set.aggregators or self.set.replay == 0:
             return 0
         heard = self.set.client_epochs // self.set.period
         return max(0, self.set.aggregator_epochs - heard) * self.local_batches.per_epoch
@@ -192,9 +212,12 @@ class DVFL(Algorithm):
 
     async def supervise(self, net: Network) -> None:
         """The owner collects the final encodings once, keeps them and learns on its own."""
-        apart = net.within("supervision")
-        self.remember("train", await self.collect(apart, self.data.train))
-        self.remember("validation", await self.collect(apart, self.data.validation))
+        train = await self.collect(net.within("supervision"), self.data.train)
+        if self.set.centre:
+            locally(self.find_centre, train)
+        self.remember(net, "train", self.centre.predict(train))
+        validation = await self.collect(net.within("validation"), self.data.validation)
+        self.remember(net, "validation", self.centre.predict(validation))
         async for batch in net.rounds(self.batches):
             y = self.data.train.y.index_select(0, batch.rows)
             x = self.left_out(self.memory["train"].index_select(1, batch.rows), net.round)
@@ -205,8 +228,9 @@ class DVFL(Algorithm):
         return self.head.predict(self.memory["validation"])[0]  # nobody needs to be asked again
 
     async def collect(self, net: Network, part: Part) -> Tensor:
-        """Columns → clients → aggregators → owner. [owner, rows, all encodings]"""
-        collected = [self.received_nothing()]
+        """Columns → clients → aggregators → owner: encodings side by side, then by sender whether
+        one came, as 0 or 1. [owner, rows, widths + senders]"""
+        collected = [torch.zeros(1, 0, sum(self.offered) + len(self.offered))]
         async for rows in net.rounds(InOrder(part.rows, self.predict_rows(net))):
             h = self.encoders.predict(part.x.index_select(1, rows))
             if self.set.aggregators:
@@ -215,12 +239,13 @@ class DVFL(Algorithm):
                 inbox = await self.send(net, code, self.aggregators, self.owner, len(rows))
             else:
                 inbox = await self.send(net, h, self.clients, self.owner, len(rows))
-            collected.append(locally(self.received, inbox))
+            collected.append(locally(received, inbox))
         return torch.cat(collected, 1)
 
     async def predict(self, net: Network, part: Part) -> Tensor:
-        """What does not come counts as zeros, or is replaced by what the owner learnt."""
-        return self.head.predict(await self.collect(net, part))[0]
+        """What does not come counts as zeros (after centring: as their mean), or is replaced by
+        what the owner learnt."""
+        return self.head.predict(self.centre.predict(await self.collect(net, part)))[0]
 
     async def send(
         self, net: Network, h: Tensor, src: Group, dst: Group, rows: int, wait: Any = ALL
@@ -229,31 +254,53 @@ class DVFL(Algorithm):
         shape = (rows, max(widths))
         return await net.send(h, src, dst, kind="encoding", shape=shape, wait=wait, widths=widths)
 
-    # -- encodings that do not come ---------------------------------------------------------------
+    # -- the owner's inputs -----------------------------------------------------------------------
 
-    def received(self, inbox: Inbox) -> Tensor:
-        """Encodings side by side; for learnt placeholders also who sent one, as 0 or 1."""
-        joined = inbox.concat()
-        if self.set.imputation == "zeros":
-            return joined
-        came = inbox.arrived[:, None].expand(-1, joined.shape[1], -1)
-        return torch.cat([joined, came.float()], 2)
-
-    def received_nothing(self) -> Tensor:
-        flags = len(self.offered) if self.set.imputation == "learnt" else 0
-        return torch.zeros(1, 0, sum(self.offered) + flags)
+    def find_centre(self, train: Tensor) -> None:
+        """Mean by feature, and one scale: SGD finds its way from there whatever the encodings."""
+        if not train.shape[1]:
+            return  # they were collected before a restart
+        x = train[0, :, : sum(self.offered)]
+        found = {"mean": x.mean(0), "scale": (x - x.mean(0)).square().mean().sqrt()[None]}
+        for name, value in self.centre.member_state(0).items():
+            value.copy_(found[name].clamp(min=1e-6) if name == "scale" else found[name])
 
     def left_out(self, x: Tensor, round: int) -> Tensor:
         """Training rows as if encodings had been lost, each with probability `dropout`."""
-        if not self.set.dropout:
-            return x
         return locally(self._left_out, x, round)
 
     def _left_out(self, x: Tensor, round: int) -> Tensor:
+        if not self.set.dropout:
+            return x
         stream = torch_stream(self.task.seed, "owner", "dropout", round)
         kept = torch.rand(x.shape[1], len(self.offered), generator=stream) >= self.set.dropout
         wide = kept.repeat_interleave(torch.tensor(self.offered), 1)
-        return x * (torch.cat([wide, kept], 1) if self.set.imputation == "learnt" else wide)
+        return x * torch.cat([wide, kept], 1)
+
+
+def received(inbox: Inbox) -> Tensor:
+    joined = inbox.concat()
+    came = inbox.arrived[:, None].expand(-1, joined.shape[1], -1)
+    return torch.cat([joined, came.to(joined.dtype)], 2)
+
+
+class Centre(nn.Module):
+    """Encodings to mean 0 and a common scale; 0 where none came. Input as `received`."""
+
+    mean: Tensor
+    scale: Tensor
+
+    def __init__(self, widths: tuple[int, ...]) -> None:
+        super().__init__()
+        self.width = sum(widths)
+        self.sender = torch.arange(len(widths)).repeat_interleave(torch.tensor(widths))
+        self.register_buffer("mean", torch.zeros(self.width))
+        self.register_buffer("scale", torch.ones(1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        came = x[..., self.width :]
+        centred = (x[..., : self.width] - self.mean) / self.scale
+        return torch.cat([centred * came[..., self.sender], came], -1)
 
 
 class Placeholders(nn.Module):
@@ -267,20 +314,18 @@ class Placeholders(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         came = x[..., self.width :][..., self.sender]
-        return x[..., : self.width] * came + self.value * (1 - came)
+        return x[..., : self.width] + self.value * (1 - came)
 
 
 class Replay:
     """What each aggregator here has read and may train on again. A short last batch is not kept."""
 
-    def __init__(self, members: int, keep: int | None, width: int) -> None:
-        self.keep, self.width = keep, width
-        self.rows = 0
+    def __init__(self, members: int, keep: int | None, rows: int, width: int) -> None:
+        self.keep, self.rows, self.width = keep, rows, width
         self.kept: list[list[Tensor]] = [[] for _ in range(members)]
 
     def append(self, b: Tensor, up: Tensor) -> None:
         """b is [aggregators here, rows, width]; one that is down drops it."""
-        self.rows = max(self.rows, b.shape[1])
         if self.keep == 0 or b.shape[1] < self.rows:
             return
         for kept, batch, alive in zip(self.kept, b, up.tolist(), strict=True):
@@ -298,5 +343,5 @@ class Replay:
         """Each aggregator's t-th batch, round and round: -1 is the newest."""
         if not self.kept:
             return ABSENT  # pyright: ignore[reportReturnType]
-        empty = torch.zeros(self.rows or 1, self.width)
+        empty = torch.zeros(self.rows, self.width)
         return torch.stack([kept[t % len(kept)] if kept else empty for kept in self.kept])

@@ -16,7 +16,7 @@ import msgspec
 import torch
 from torch import Tensor
 
-from colonnade.algorithms.algorithm import DECISION, Algorithm, Exchange, Settings
+from colonnade.algorithms.algorithm import DECISION, Algorithm, Exchange, Settings, check_widths
 from colonnade.algorithms.models import encoder_widths, make_head
 from colonnade.algorithms.objectives import OBJECTIVES, UNSUPERVISED, Pupils
 from colonnade.algorithms.task import InOrder, LocalBatches, Part, Task
@@ -42,6 +42,7 @@ class FedOnceSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields
         super().check(task)
         if self.client_epochs < 1:
             raise InputError(f"client_epochs = {self.client_epochs}: expected 1 or more")
+        check_widths("decoder", self.decoder)
 
 
 class FedOnce(Algorithm):
@@ -94,9 +95,9 @@ class FedOnce(Algorithm):
 
     async def supervise(self, net: Network) -> None:
         """The encodings go to the server once, while things may fail; then it learns alone."""
-        self.remember("train", await self.collect(net, self.data.train))
+        self.remember(net, "train", await self.collect(net, self.data.train))
         apart = net.within("validation")
-        self.remember("validation", await self.collect(apart, self.data.validation))
+        self.remember(net, "validation", await self.collect(apart, self.data.validation))
         async for batch in net.rounds(self.batches):
             y = self.data.train.y.index_select(0, batch.rows)
             x = self.memory["train"].index_select(1, batch.rows)

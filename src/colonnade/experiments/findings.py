@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from html import escape
 
 from colonnade.experiments.table import Summary
+
+
+@dataclass(frozen=True)
+class Voice:
+    """How a sentence is written: for a page, or for a terminal."""
+
+    strong: Callable[[str], str]  # a method's name
+    plain: Callable[[str], str]  # other words of the user's
+
+
+HTML = Voice(lambda name: f"<strong>{escape(name)}</strong>", escape)
+PLAIN = Voice(str, str)
 
 
 def _leaders(summary: Summary, fault: str) -> list[str]:
@@ -14,26 +27,35 @@ def _leaders(summary: Summary, fault: str) -> list[str]:
     return [method for method, cell in ranking if summary.level(cell, ranking[0][1])]
 
 
-def lead(summary: Summary) -> str:
-    """Who is ahead, over all fault settings."""
-    leaders = [found for fault in summary.plan.faults if (found := _leaders(summary, fault))]
+def lead(summary: Summary, voice: Voice = HTML, settings: str = "fault settings") -> str:
+    """Who is ahead, over all settings."""
+    unsure = len(summary.plan.seeds) == 1 and len(summary.plan.methods) > 1
+    return _lead(summary, voice, settings) + (
+        " With one seed, that may be chance." if unsure else ""
+    )
+
+
+def _lead(summary: Summary, voice: Voice, settings: str) -> str:
+    least = min(2, len(summary.plan.methods))  # who is measured alone has won nothing
+    contested = [f for f in summary.plan.faults if len(summary.ranking(f)) >= least]
+    leaders = [_leaders(summary, fault) for fault in contested]
     alone = [found[0] for found in leaders if len(found) == 1]
     if len(summary.plan.methods) == 1:
-        return f"{_strong(leaders[0][0])} under {len(leaders)} fault settings."
+        return f"{voice.strong(leaders[0][0])} under {len(leaders)} {settings}."
     if not alone:
-        return f"In every fault setting the best are level{_furthest_behind(summary)}."
+        return f"In all {settings} the best are level{_furthest_behind(summary, voice)}."
     if len(set(alone)) == 1 and len(alone) == len(leaders):
-        return f"{_strong(alone[0])} is best in every fault setting."
+        return f"{voice.strong(alone[0])} is best in all {settings}."
     first, *others = dict.fromkeys(alone)
-    text = f"{_strong(first)} is best in {alone.count(first)} of {len(leaders)} fault settings"
-    text += "".join(f", {_strong(method)} in {alone.count(method)}" for method in others)
+    text = f"{voice.strong(first)} is best in {alone.count(first)} of {len(leaders)} {settings}"
+    text += "".join(f", {voice.strong(method)} in {alone.count(method)}" for method in others)
     level = len(leaders) - len(alone)
     rest = f"; in the other{f' {level}' if level > 1 else ''} the best are level" if level else ""
     return f"{text}{rest}."
 
 
-def _furthest_behind(summary: Summary) -> str:
-    """The largest clear distance from the best of a fault setting."""
+def _furthest_behind(summary: Summary, voice: Voice) -> str:
+    """The largest clear distance from the best of a setting."""
     gaps = []
     for fault in summary.plan.faults:
         if ranking := summary.ranking(fault):
@@ -45,17 +67,19 @@ def _furthest_behind(summary: Summary) -> str:
     _, method, fault, mean = max(gaps)
     unit = "\u00a0%" if summary.metric.percent else ""
     figure = f"{summary.metric.text(mean)}{unit}"
-    return f"; {_strong(method)} falls behind most, to {figure} under “{escape(fault)}”"
+    place = f"under “{voice.plain(fault)}”"
+    return f"; {voice.strong(method)} falls behind most, to {figure} {place}"
 
 
-def verdict(summary: Summary, fault: str) -> str:
-    """Which method is best in one fault setting, and by how much."""
+def verdict(summary: Summary, fault: str, voice: Voice = HTML, place: str = "") -> str:
+    """Which method is best in one setting, and by how much. `place`: the setting in words."""
     ranking = summary.ranking(fault)
     if not ranking:
         return ""
-    place = "Without faults" if fault.lower() == "none" else f"Under “{escape(fault)}”"
+    where = "Without faults" if fault.lower() == "none" else f"Under “{fault}”"
+    place = voice.plain(place or where)
     unit = "\u00a0%" if summary.metric.percent else ""
-    figures = {m: f"{_strong(m)} ({summary.metric.text(c.mean)}{unit})" for m, c in ranking}
+    figures = {m: f"{voice.strong(m)} ({summary.metric.text(c.mean)}{unit})" for m, c in ranking}
     leaders = _leaders(summary, fault)
     if len(ranking) == 1:
         return f"{place}: {figures[leaders[0]]}."
@@ -69,10 +93,6 @@ def verdict(summary: Summary, fault: str) -> str:
     text = f"{place}, {figures[best]} is best, {ahead} ahead of {figures[second]}"
     unsure = first.spread is None or other.spread is None
     return text + ("; with one seed this may be chance." if unsure else ".")
-
-
-def _strong(name: str) -> str:
-    return f"<strong>{escape(name)}</strong>"
 
 
 def _listed(items: Sequence[str]) -> str:

@@ -143,18 +143,18 @@ def learning_curves(
     """One picture per fault setting, on equal scales; `curves` is faults → method → curve."""
     every = [curve for panel in curves.values() for curve in panel.values()]
     scale = metric.scale
-    y = _padded(scale * np.concatenate([np.concatenate([c.low, c.high]) for c in every]))
-    x = _padded(np.concatenate([c.x for c in every]))
+    y = padded(scale * np.concatenate([np.concatenate([c.low, c.high]) for c in every]))
+    x = padded(np.concatenate([c.x for c in every]))
     pictures = []
     for fault, panel in curves.items():
         with matplotlib.rc_context(RC):
-            figure, axes = _panel(3.1)
+            figure, axes = new_panel(3.1)
             for method, curve in panel.items():
                 _draw_curve(axes, curve, scale, styles[method])
             axes.set(xlim=x, ylim=y, xlabel=axis, ylabel=metric.title)
             axes.xaxis.set_major_locator(MaxNLocator(5))
             axes.xaxis.set_major_formatter("{x:,.6g}")
-            svg = _svg(figure, f"{name}-{len(pictures)}")
+            svg = to_svg(figure, f"{name}-{len(pictures)}")
         ends = "; ".join(f"{m} ends at {metric.text(c.mean[-1])}" for m, c in panel.items())
         pictures.append(
             Picture(svg, f"Faults: {fault}", f"{metric.title} over {axis}, faults {fault}: {ends}.")
@@ -178,15 +178,15 @@ def final_figures(summary: Summary) -> list[Picture]:
     cells = summary.cells.values()
     scale = summary.metric.scale
     ends = [cell.mean + sign * (cell.spread or 0.0) for cell in cells for sign in (-1, 1)]
-    limits = _padded(scale * np.array(ends + [v for cell in cells for v in cell.values]), 0.05)
+    limits = padded(scale * np.array(ends + [v for cell in cells for v in cell.values]), 0.05)
     pictures = []
     for fault in summary.plan.faults:
         with matplotlib.rc_context(RC):
-            figure, axes = _panel(0.8 + 0.34 * len(summary.plan.methods))
+            figure, axes = new_panel(0.8 + 0.34 * len(summary.plan.methods))
             _draw_cells(axes, summary, fault, scale)
             axes.set(xlim=limits, xlabel=summary.metric.title)
             axes.xaxis.set_major_locator(MaxNLocator(5))
-            svg = _svg(figure, f"final-{len(pictures)}")
+            svg = to_svg(figure, f"final-{len(pictures)}")
         said = "; ".join(f"{m} {summary.text(cell)}" for m, cell in summary.ranking(fault))
         text = f"{summary.metric.title}, faults {fault}: {said or 'no finished runs'}."
         pictures.append(Picture(svg, f"Faults: {fault}", text))
@@ -206,7 +206,7 @@ def _draw_cells(axes: Axes, summary: Summary, fault: str, scale: float) -> None:
         axes.errorbar(
             scale * cell.mean, row, xerr=spread, color=style.colour, fmt=style.marker, ms=6, lw=2
         )
-    axes.set_yticks(range(len(methods)), [_clipped(method) for method in methods])
+    axes.set_yticks(range(len(methods)), [clipped(method) for method in methods])
     axes.set_ylim(len(methods) - 0.4, -0.6)
     axes.tick_params(axis="y", length=0, labelcolor=INK)
     axes.grid(axis="y", visible=False)
@@ -224,7 +224,7 @@ def link_pictures(ledgers: Mapping[str, Sequence[LedgerRow]]) -> dict[str, list[
         for kind, links in kinds.items():
             with matplotlib.rc_context(RC):
                 figure = _heat_map(links, max(every))
-                svg = _svg(figure, f"links-{number}-{len(pictures[method])}")
+                svg = to_svg(figure, f"links-{number}-{len(pictures[method])}")
             total, (sender, receiver) = (
                 bytes_text(sum(links.values())),
                 max(links, key=links.__getitem__),
@@ -256,7 +256,7 @@ def _heat_map(sizes: Mapping[tuple[str, str], int], largest: int) -> Figure:
     grid = np.full((len(senders), len(receivers)), np.nan)
     for (sender, receiver), size in sizes.items():
         grid[senders.index(sender), receivers.index(receiver)] = size
-    figure, axes = _panel(0.95 + min(0.3 * len(senders), 3.2))
+    figure, axes = new_panel(0.95 + min(0.3 * len(senders), 3.2))
     # Square root: links differ by orders of magnitude, and small ones must not vanish.
     norm = PowerNorm(0.5, vmin=0, vmax=max(largest, 1))
     axes.pcolormesh(grid, cmap=HEAT, norm=norm, edgecolor="white", linewidth=1.5)
@@ -274,8 +274,8 @@ def _heat_map(sizes: Mapping[tuple[str, str], int], largest: int) -> Figure:
 
 def _name_parties(axes: Axes, senders: Sequence[str], receivers: Sequence[str]) -> None:
     crowded = len(receivers) * max(map(len, receivers)) > 36
-    axes.set_yticks(np.arange(len(senders)) + 0.5, [_clipped(s, 14) for s in senders])
-    axes.set_xticks(np.arange(len(receivers)) + 0.5, [_clipped(r, 14) for r in receivers])
+    axes.set_yticks(np.arange(len(senders)) + 0.5, [clipped(s, 14) for s in senders])
+    axes.set_xticks(np.arange(len(receivers)) + 0.5, [clipped(r, 14) for r in receivers])
     axes.tick_params(axis="x", rotation=90 if crowded else 0)
     axes.tick_params(length=0, labelcolor=INK, labelsize=10 if len(senders) <= 12 else 7.5)
     axes.set(xlabel="received by", ylabel="sent by")
@@ -284,22 +284,22 @@ def _name_parties(axes: Axes, senders: Sequence[str], receivers: Sequence[str]) 
     axes.spines[:].set_visible(False)
 
 
-def _panel(height: float) -> tuple[Figure, Axes]:
-    figure = Figure(figsize=(WIDTH, height), layout="constrained")
+def new_panel(height: float, width: float = WIDTH) -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(width, height), layout="constrained")
     return figure, figure.add_subplot()
 
 
-def _padded(values: Floats, share: float = 0.03) -> Limits:
+def padded(values: Floats, share: float = 0.03) -> Limits:
     low, high = float(values.min()), float(values.max())
     margin = share * (high - low) or 0.5
     return low - margin, high + margin
 
 
-def _clipped(name: str, length: int = 22) -> str:
+def clipped(name: str, length: int = 22) -> str:
     return name if len(name) <= length else name[: length - 1] + "…"
 
 
-def _svg(figure: Figure, name: str) -> str:
+def to_svg(figure: Figure, name: str) -> str:
     """To stand in a page: no header, no addresses, ids of its own, the page's font, short paths."""
     buffer = io.StringIO()
     unsigned = {"Date": None, "Creator": None, "Format": None, "Type": None}

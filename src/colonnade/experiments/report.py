@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from html import escape
-from importlib import metadata, resources
 from itertools import product
 from pathlib import Path
-from string import Template
 from typing import Any
 
 from colonnade.errors import InputError
-from colonnade.experiments import plots
+from colonnade.experiments import page, plots
 from colonnade.experiments.findings import lead, verdict
 from colonnade.experiments.results import (
     CONFIG,
@@ -25,7 +22,6 @@ from colonnade.experiments.results import (
 )
 from colonnade.experiments.table import (
     ACCURACY,
-    Grid,
     Metric,
     Plan,
     Summary,
@@ -34,7 +30,6 @@ from colonnade.experiments.table import (
     summarise,
 )
 
-REPORT = "report.html"
 CURVE_METRICS = ("validation_accuracy", "validation_loss", "train_loss")
 AXES = (
     ("round", "rounds", 1.0, "Over rounds"),
@@ -60,12 +55,16 @@ class Folder:
 
 def write_report(folder: Path) -> Path:
     """Write `report.html` into an output folder, whole or not at all, and return its path."""
-    page = _page(_read(folder))
-    path = folder / REPORT
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(page, encoding="utf-8")
-    os.replace(partial, path)
-    return path
+    read = _read(folder)
+    return page.write_page(
+        folder,
+        name=str(read.config.get("name", folder.name)),
+        about=_about(read),
+        main=_main(read),
+        footer=f"{len(read.results)} of {read.plan.runs} runs · "
+        f"seeds {escape(', '.join(map(str, read.plan.seeds)))}. "
+        "The same version, configuration and seeds give the same figures, apart from wall time.",
+    )
 
 
 def _read(path: Path) -> Folder:
@@ -98,21 +97,16 @@ def _metric_names(results: Iterable[Result]) -> list[str]:
     return list(dict.fromkeys(name for result in results for name in result.metrics))
 
 
-def _page(folder: Folder) -> str:
-    here = resources.files(__package__ or "")
-    template = Template(here.joinpath("report_page.html").read_text(encoding="utf-8"))
-    return template.substitute(
-        style=here.joinpath("report.css").read_text(encoding="utf-8"),
-        name=escape(str(folder.config.get("name", folder.path.name))),
-        about=_about(folder),
-        findings=_findings(folder),
-        results=_results(folder),
-        curves=_curves(folder),
-        links=_links(folder),
-        config=escape(folder.config_text),
-        version=escape(metadata.version("colonnade")),
-        runs=f"{len(folder.results)} of {folder.plan.runs}",
-        seeds=escape(", ".join(map(str, folder.plan.seeds))),
+def _main(folder: Folder) -> str:
+    config = (
+        "<details><summary>config.toml, as resolved</summary>"
+        f'<pre tabindex="0"><code>{escape(folder.config_text)}</code></pre></details>'
+    )
+    return (
+        f'<section aria-label="Findings">{_findings(folder)}</section>'
+        f"{page.section('Results', '', [_results(folder)])}"
+        f"{_curves(folder)}{_links(folder)}"
+        f"{page.section('Configuration', '', [config])}"
     )
 
 
@@ -124,7 +118,7 @@ def _about(folder: Folder) -> str:
     parts = [f"<strong>{escape(str(title))}</strong>"] if title else []
     parts += [f"{escape(key)} {escape(_plain(value))}" for key, value in data.items()]
     about = f'<p class="about">{" · ".join(parts)}</p>' if parts else ""
-    return about + "".join(f'<p class="note">{escape(note)}</p>' for note in notes)
+    return about + "".join(page.note(note) for note in notes)
 
 
 def _plain(value: object) -> str:
@@ -154,15 +148,15 @@ def _findings(folder: Folder) -> str:
 def _results(folder: Folder) -> str:
     summary, plan = folder.summary, folder.plan
     others = [
-        _table(summarise(folder.results, plan, name).grid())
+        page.table(summarise(folder.results, plan, name).grid())
         for name in _metric_names(folder.results)
         if name != summary.metric.name
     ]
-    more = _details("Other metrics", "".join(others)) if others else ""
+    more = page.details("Other metrics", "".join(others)) if others else ""
     caption = "Mark: mean over seeds; bar: ± 2 sd; ticks: single seeds."
     return (
-        f"{_pictures(plots.final_figures(summary), caption)}"
-        f"{_table(summary.grid())}{_table(cost_grid(folder.results, plan))}{more}"
+        f"{page.pictures(plots.final_figures(summary), caption)}"
+        f"{page.table(summary.grid())}{page.table(cost_grid(folder.results, plan))}{more}"
     )
 
 
@@ -179,9 +173,9 @@ def _curves(folder: Folder) -> str:
         curves = plots.curves_over(folder.plan, histories, key, scale, metric)
         if any(curve.x[-1] > 0 for panel in curves.values() for curve in panel.values()):
             drawn = plots.learning_curves(curves, styles, Metric(metric), axis, f"over-{key}")
-            parts.append(f"<h3>{title}</h3>{_pictures(drawn, legend=_legend(styles))}")
+            parts.append(f"<h3>{title}</h3>{page.pictures(drawn, legend=page.legend(styles))}")
     note = "Line: mean over seeds; band: lowest to highest seed; last mark: end of training."
-    return _section("Learning curves", note, parts)
+    return page.section("Learning curves", note, parts)
 
 
 def _links(folder: Folder) -> str:
@@ -197,61 +191,7 @@ def _links(folder: Folder) -> str:
     for method, drawn in plots.link_pictures(ledgers).items():
         run = runs[method]
         grid = ledger_grid(ledgers[method], f"{method}, faults {run.faults}, seed {run.seed}.")
-        table = _details("Messages and bytes in every phase", _table(grid))
-        parts.append(f"<h3>{escape(method)}</h3>{_pictures(drawn) if drawn else ''}{table}")
+        table = page.details("Messages and bytes in every phase", page.table(grid))
+        parts.append(f"<h3>{escape(method)}</h3>{page.pictures(drawn) if drawn else ''}{table}")
     note = "Bytes over each link in training, by kind of content, in one run of each method."
-    return _section("What left each party", note, parts)
-
-
-def _section(title: str, note: str, parts: Sequence[str]) -> str:
-    if not parts:
-        return ""
-    return f"<section><h2>{title}</h2><p>{note}</p>{''.join(parts)}</section>"
-
-
-def _details(title: str, content: str) -> str:
-    return f"<details><summary>{escape(title)}</summary>{content}</details>"
-
-
-def _pictures(pictures: Sequence[plots.Picture], caption: str = "", legend: str = "") -> str:
-    panels = ""
-    for picture in pictures:
-        named = f'<svg role="img" aria-label="{escape(picture.description)}" '
-        svg = picture.svg.replace("<svg ", named, 1)
-        panels += f"<figure><figcaption>{escape(picture.caption)}</figcaption>{svg}</figure>"
-    note = f'<p class="caption">{caption}</p>' if caption else ""
-    return f'<div class="card">{legend}<div class="panels">{panels}</div>{note}</div>'
-
-
-def _legend(styles: Mapping[str, plots.Style]) -> str:
-    items = ""
-    for method, style in styles.items():
-        dashes = " ".join(f"{1.7 * length:g}" for length in style.dashes)
-        line = f'stroke="{style.colour}" stroke-width="2.4" stroke-dasharray="{dashes or "none"}"'
-        key = f'<svg aria-hidden="true" viewBox="0 0 34 8"><path d="M0 4H34" {line}/></svg>'
-        items += f"<li>{key}{escape(method)}</li>"
-    return f'<ul class="legend">{items}</ul>'
-
-
-def _table(grid: Grid) -> str:
-    kinds = ["word" if column < grid.words else "figure" for column in range(len(grid.header))]
-    head = "".join(
-        f'<th scope="col" class="{kind}">{escape(title)}</th>'
-        for kind, title in zip(kinds, grid.header, strict=True)
-    )
-    body = ""
-    for number, (name, *cells) in enumerate(grid.rows):
-        body += f'<tr><th scope="row">{escape(name)}</th>'
-        for column, text in enumerate(cells, start=1):
-            shown = escape(text)
-            if (number, column) in grid.best:
-                shown = f"<strong>{shown}</strong>"
-            body += f'<td class="{kinds[column]}">{shown}</td>'
-        body += "</tr>"
-    caption = escape(grid.caption)
-    # Focusable, so that a wide table can be scrolled without a mouse.
-    return (
-        f'<div class="table"><div class="scroll" tabindex="0" role="region" aria-label="{caption}">'
-        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
-        f'<p class="caption">{caption}</p></div>'
-    )
+    return page.section("What left each party", note, parts)

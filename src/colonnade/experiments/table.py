@@ -62,11 +62,12 @@ class Grid:
     caption: str
     words: int = 1
     best: frozenset[tuple[int, int]] = frozenset()  # (row, column)
+    faint: frozenset[int] = frozenset()  # rows that only accompany the one above
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One method in one fault setting."""
+    """One method in one setting."""
 
     values: tuple[float, ...]  # one per finished seed
 
@@ -100,10 +101,18 @@ class Metric:
 
     @property
     def higher_is_better(self) -> bool:
-        return not re.search(r"loss|error|mse|mae|perplexity|seconds", self.name)
+        return not re.search(r"loss|error|mse|mae|perplexity|seconds|bytes", self.name)
 
     def text(self, value: float) -> str:
+        if self.name.endswith("bytes"):
+            return f"{value:,.0f}"
         return f"{self.scale * value:.2f}" if self.percent else f"{value:.4f}"
+
+    def change(self, value: float) -> str:
+        """A difference of two values, with its sign."""
+        text = self.text(abs(value))
+        sign = "" if text == self.text(0.0) else "−" if value < 0 else "+"
+        return sign + text
 
 
 @dataclass(frozen=True)
@@ -138,19 +147,26 @@ class Summary:
             (method, *(self.text(self.cells.get((method, fault))) for fault in self.plan.faults))
             for method in self.plan.methods
         ]
-        return Grid(("method", *self.plan.faults), tuple(rows), self._caption(), best=self._best())
+        return Grid(("method", *self.plan.faults), tuple(rows), self.caption(), best=self._best())
 
     def _best(self) -> frozenset[tuple[int, int]]:
         """Ties are judged as printed: equal figures are equally bold."""
-        best = set()
-        for column, fault in enumerate(self.plan.faults, start=1):
-            ranking = self.ranking(fault)
-            for method, cell in ranking if len(ranking) > 1 else ():
-                if self.metric.text(cell.mean) == self.metric.text(ranking[0][1].mean):
-                    best.add((self.plan.methods.index(method), column))
-        return frozenset(best)
+        columns = enumerate(self.plan.faults, start=1)
+        return frozenset(
+            (self.plan.methods.index(method), column)
+            for column, fault in columns
+            for method in self.winners(fault)
+        )
 
-    def _caption(self) -> str:
+    def winners(self, fault: str) -> list[str]:
+        """Those to be printed in bold; nobody wins alone."""
+        ranking = self.ranking(fault)
+        if len(ranking) < 2:
+            return []
+        best = self.metric.text(ranking[0][1].mean)
+        return [method for method, cell in ranking if self.metric.text(cell.mean) == best]
+
+    def caption(self) -> str:
         label = self.metric.title[:1].upper() + self.metric.title[1:]
         seeds = len(self.plan.seeds)
         text = f"{label}, mean ± 2 sd over {seeds} seeds" if seeds > 1 else f"{label}, one seed"
@@ -258,6 +274,7 @@ def render(grid: Grid) -> Table:
         side = "left" if column < grid.words else "right"
         table.add_column(Text(title), justify=side, overflow="fold")
     for number, row in enumerate(grid.rows):
-        styles = ["bold" if (number, column) in grid.best else "" for column in range(len(row))]
+        usual = "dim" if number in grid.faint else ""
+        styles = ["bold" if (number, column) in grid.best else usual for column in range(len(row))]
         table.add_row(*(Text(text, style) for text, style in zip(row, styles, strict=True)))
     return table

@@ -255,7 +255,9 @@ class Rounds(Generic[Item]):
     async def __anext__(self) -> Item:
         done = max(0, self.net.resume_at - self.net.rounds_begun)
         skipped = min(done, len(self.schedule) - self.next)
-        self.next, self.net.rounds_begun = self.next + skipped, self.net.rounds_begun + skipped
+        if skipped:
+            self.next, self.net.rounds_begun = self.next + skipped, self.net.rounds_begun + skipped
+            self.net.round = self.net.rounds_begun - 1
         if self.next >= len(self.schedule):
             raise StopAsyncIteration
         self.net.round, self.net.step = self.net.rounds_begun, 0

@@ -1,0 +1,122 @@
+"""From results to figures beside the paper's, differences, judged claims and plain sentences."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import isfinite
+from pathlib import Path
+
+from colonnade.experiments.findings import Voice, lead, verdict
+from colonnade.experiments.reproduce.claims import At, Judgement, judge
+from colonnade.experiments.reproduce.study import Entry, Place, Sheet
+from colonnade.experiments.results import Result, read_ledger
+from colonnade.experiments.table import Cell, Metric, Plan, Summary
+
+CLIENT_BYTES = "client_bytes"  # what one client sends in training, mean over the clients
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What there is of one part."""
+
+    folder: Path
+    results: Sequence[Result] = ()
+    seeds: tuple[int, ...] = ()  # as planned
+    absent: str = ""  # why the part could not run at all
+
+    def cell(self, place: Place, metric: str) -> Cell | None:
+        """The figures of one method under one kind of faults; what is not finite is left out."""
+        runs = [r for r in self.results if (r.method, r.faults) == (place.method, place.faults)]
+        values = [measured(self.folder, run, metric) for run in runs]
+        known = tuple(value for value in values if value is not None and isfinite(value))
+        return Cell(known) if known else None
+
+
+def measured(folder: Path, run: Result, metric: str) -> float | None:
+    """A metric or a cost of the run, or what its ledger says."""
+    if metric != CLIENT_BYTES:
+        return run.metrics.get(metric, run.cost.get(metric))
+    rows = [row for row in read_ledger(folder, run.run) if row.phase == "training"]
+    sent = [row for row in rows if re.fullmatch(r"client\d+", row.sender)]
+    senders = {row.sender for row in sent}
+    return sum(row.bytes for row in sent) / len(senders) if senders else None
+
+
+@dataclass(frozen=True)
+class Assessment:
+    """A sheet with our figures in it."""
+
+    sheet: Sheet
+    ours: Summary
+    reasons: Mapping[At, str]  # why a figure of ours is missing
+
+    @cached_property
+    def entries(self) -> dict[At, Entry]:
+        columns = [column.name for column in self.sheet.columns]
+        return {
+            (row.name, column): entry
+            for row in self.sheet.rows
+            for column, entry in zip(columns, row.entries, strict=True)
+        }
+
+    @cached_property
+    def judgements(self) -> list[Judgement]:
+        return [judge(claim, self.ours.cells) for claim in self.sheet.claims]
+
+    def difference(self, at: At) -> float | None:
+        """Ours minus the paper's; none where the data are not the paper's."""
+        cell, published = self.ours.cells.get(at), self.entries[at].published
+        column = next(column for column in self.sheet.columns if column.name == at[1])
+        if cell is None or published is None or column.substitute:
+            return None
+        return cell.mean - published.value
+
+    def findings(self, voice: Voice) -> list[str]:
+        """Who is best where, whoever that is: first over all columns, then column by column."""
+        summary = self._once_each()
+        if not any(len(summary.ranking(c.name)) > 1 for c in self.sheet.columns):
+            return []
+        verdicts = [verdict(summary, c.name, voice, c.words) for c in self.sheet.columns]
+        told = [sentence for sentence in verdicts if sentence]
+        return told if len(told) == 1 else [lead(summary, voice, self.sheet.settings), *told]
+
+    def _once_each(self) -> Summary:
+        """Where rows show the same runs, only the first of them: it cannot win over itself."""
+        seen: set[tuple[Place | None, str]] = set()
+        cells: dict[At, Cell] = {}
+        for at, cell in self.ours.cells.items():
+            shown = (self.entries[at].ours, at[1])
+            if shown not in seen:
+                cells[at] = cell
+            seen.add(shown)
+        return replace(self.ours, cells=cells)
+
+
+def assess(sheet: Sheet, evidence: Mapping[str, Evidence]) -> Assessment:
+    cells: dict[At, Cell] = {}
+    reasons: dict[At, str] = {}
+    seeds: dict[int, None] = {}
+    for row in sheet.rows:
+        for column, entry in zip(sheet.columns, row.entries, strict=True):
+            at, place = (row.name, column.name), entry.ours
+            part = evidence.get(place.part) if place else None
+            cell = part.cell(place, sheet.metric) if part and place else None
+            if part:
+                seeds |= dict.fromkeys(part.seeds)
+            if cell:
+                cells[at] = cell
+            else:
+                reasons[at] = entry.why or _why(part)
+    methods = tuple(row.name for row in sheet.rows)
+    columns = tuple(column.name for column in sheet.columns)
+    plan = Plan(methods, columns, tuple(seeds))
+    return Assessment(sheet, Summary(Metric(sheet.metric), plan, cells), reasons)
+
+
+def _why(part: Evidence | None) -> str:
+    if part is None:
+        return ""  # nothing was to be measured here
+    return "no data" if part.absent else "failed"

@@ -1,0 +1,215 @@
+"""Run a reproduction: its parts one after the other, then the sheets over all of them.
+
+The output folder holds a folder per part (an ordinary experiment's), `reproduction.json` and
+`report.html`. Everything after the runs is made from what the folders hold.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from colonnade.data.datasets import load_raw
+from colonnade.data.mapping import nearest
+from colonnade.errors import InputError
+from colonnade.experiments.config import parse_experiment
+from colonnade.experiments.page import REPORT
+from colonnade.experiments.reproduce import registry
+from colonnade.experiments.reproduce.assess import Assessment, Evidence, assess
+from colonnade.experiments.reproduce.present import document
+from colonnade.experiments.reproduce.study import SCALES, SMOKE, Part, Reproduction, Scale, Study
+from colonnade.experiments.results import CONFIG, read_results
+from colonnade.experiments.runner import Observer, Silence, grid, run_experiment
+
+DOCUMENT = "reproduction.json"
+
+
+@dataclass
+class Reproduced:
+    """What came of a reproduction."""
+
+    reproduction: Reproduction
+    scale: Scale
+    folder: Path
+    study: Study
+    absent: Mapping[str, str]  # part → why it could not run
+    failures: Mapping[str, str] = field(default_factory=dict)  # title of the run → reason
+
+    @cached_property
+    def evidence(self) -> dict[str, Evidence]:
+        return {
+            part.name: Evidence(
+                self.folder / part.name,
+                [] if part.name in self.absent else read_results(self.folder / part.name),
+                tuple(part.experiment["seeds"]),
+                self.absent.get(part.name, ""),
+            )
+            for part in self.study.parts
+        }
+
+    @cached_property
+    def assessments(self) -> list[Assessment]:
+        return [assess(sheet, self.evidence) for sheet in self.study.sheets]
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader must know: what differs from the paper, what is absent, what the data sets
+        say of themselves."""
+        told = [note for part in self.evidence.values() for r in part.results for note in r.notes]
+        absent = [f"{name}: not run. {reason}" for name, reason in self.absent.items()]
+        smoke = [SMOKE] if self.scale == "smoke" else []
+        return list(dict.fromkeys([*smoke, *absent, *self.study.notes, *told]))
+
+    def document(self) -> dict[str, Any]:
+        """`reproduction.json`."""
+        return {
+            "name": self.reproduction.name,
+            "scale": self.scale,
+            "title": self.reproduction.title,
+            "source": self.reproduction.source,
+            "citation": self.reproduction.citation,
+            "folder": str(self.folder),
+            "report": str(self.folder / REPORT),
+            "parts": [
+                {"name": part.name, "absent": self.absent.get(part.name)}
+                for part in self.study.parts
+            ],
+            "sheets": [document(assessment) for assessment in self.assessments],
+            "notes": self.notes,
+            "failures": dict(self.failures),
+        }
+
+    def write(self) -> Path:
+        """`reproduction.json` and the report over all parts; the path of the report."""
+        from colonnade.experiments.reproduce.report import write_report
+
+        _write(self.folder, self.document())
+        return write_report(self)
+
+
+def find(name: str) -> Reproduction:
+    known = registry()
+    if name not in known:
+        raise InputError(
+            f"{name!r} is not a reproduction{nearest(name, known)}; there are {', '.join(known)}"
+        )
+    return known[name]
+
+
+def reproduce(
+    name: str,
+    scale: Scale,
+    folder: Path,
+    *,
+    jobs: int = 1,
+    fresh: bool = False,
+    observer: Observer | None = None,
+) -> Reproduced:
+    """Run what is not done yet, and write the sheets. Finished runs are safe at any moment."""
+    reproduction = find(name)
+    study = reproduction.study(scale)
+    absent = _absent(study.parts)
+    if len(absent) == len(study.parts):
+        raise InputError(f"{name}: no part can run. {next(iter(absent.values()))}")
+    _occupy(folder, name, scale)
+    present = [part for part in study.parts if part.name not in absent]
+    experiments = {part.name: parse_experiment(part.experiment, name) for part in present}
+    whole = Whole(observer or Silence(), sum(len(grid(e)) for e in experiments.values()))
+    failures: dict[str, str] = {}
+    for part, experiment in experiments.items():
+        outcome = run_experiment(
+            experiment,
+            folder / part,
+            jobs=jobs,
+            fresh=fresh,
+            observer=whole,
+            source=f"{name}, {part}",
+        )
+        failures |= {f"{part} · {title}": why for title, why in outcome.failures.items()}
+        if outcome.results:
+            outcome.report()
+    done = Reproduced(reproduction, scale, folder, study, absent, failures)
+    done.write()
+    return done
+
+
+class Whole:
+    """One count over all parts, for an observer that knows of one experiment."""
+
+    def __init__(self, observer: Observer, total: int) -> None:
+        self.observer, self.total, self.before = observer, total, 0
+
+    def begin(self, total: int, done: int) -> None:
+        self.observer.begin(self.total, self.before + done)
+        self.before += total
+
+    def advance(self, run: str, share: float) -> None:
+        self.observer.advance(run, share)
+
+    def finish(self, run: str) -> None:
+        self.observer.finish(run)
+
+
+def read_reproduction(folder: Path) -> Reproduced:
+    """What a folder holds, to write its report anew."""
+    told = _read(folder)
+    name, scale = told.get("name"), told.get("scale")
+    if name not in registry() or scale not in SCALES or "parts" not in told:
+        raise InputError(f"{folder}: not finished; the same `colonnade reproduce` goes on")
+    reproduction = registry()[name]
+    absent = {part["name"]: part["absent"] for part in told["parts"] if part["absent"]}
+    study = reproduction.study(scale)
+    return Reproduced(reproduction, scale, folder, study, absent, told["failures"])
+
+
+def _absent(parts: Sequence[Part]) -> dict[str, str]:
+    """Parts whose data are neither here nor to be had; each data set is asked for once."""
+    reasons: dict[str, str] = {}
+    for dataset in dict.fromkeys(part.dataset for part in parts):
+        try:
+            load_raw(dataset)
+        except InputError as error:
+            reasons[dataset] = str(error)
+    return {part.name: reasons[part.dataset] for part in parts if part.dataset in reasons}
+
+
+def _occupy(folder: Path, name: str, scale: Scale) -> None:
+    """An output folder for this reproduction at this scale, and for nothing else."""
+    if (folder / DOCUMENT).exists():
+        told = _read(folder)
+        if (told.get("name"), told.get("scale")) != (name, scale):
+            raise InputError(
+                f"{folder}: holds {told.get('name')} at scale {told.get('scale')}; "
+                "choose another folder with --out"
+            )
+        return
+    if (folder / CONFIG).exists() or (folder.is_dir() and any(folder.iterdir())):
+        raise InputError(
+            f"{folder}: is not empty and holds no reproduction; choose another with --out"
+        )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _write(folder, {"name": name, "scale": scale})
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be written ({error.strerror})") from error
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    try:
+        told = json.loads((folder / DOCUMENT).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{folder / DOCUMENT}: cannot be read ({error})") from error
+    return told if isinstance(told, dict) else {}
+
+
+def _write(folder: Path, document: Mapping[str, Any]) -> None:
+    """Whole or not at all."""
+    partial = folder / f"{DOCUMENT}.partial"
+    text = json.dumps(document, indent=2, ensure_ascii=False)
+    partial.write_text(text + "\n", encoding="utf-8")
+    os.replace(partial, folder / DOCUMENT)

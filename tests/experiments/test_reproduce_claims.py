@@ -1,0 +1,204 @@
+"""Figures beside the paper's: differences, claims and sentences, on results made by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from colonnade.experiments.findings import PLAIN
+from colonnade.experiments.reproduce import claims
+from colonnade.experiments.reproduce.assess import CLIENT_BYTES, Assessment, Evidence, assess
+from colonnade.experiments.reproduce.claims import Claim, Fact, judge
+from colonnade.experiments.reproduce.pictures import draw
+from colonnade.experiments.reproduce.present import (
+    claim_grid,
+    document,
+    figure_grid,
+    narrow_grids,
+)
+from colonnade.experiments.reproduce.study import (
+    NOT_BUILT,
+    Column,
+    Place,
+    Sheet,
+    printed,
+    row,
+)
+from colonnade.experiments.results import LedgerRow, Result, write_lines
+from colonnade.experiments.table import Cell
+
+A, B, C, D = ("one", "x"), ("other", "x"), ("one", "y"), ("other", "y")
+
+
+def cells(*values: tuple[float, ...]) -> dict[tuple[str, str], Cell]:
+    return dict(zip((A, B, C, D), map(Cell, values), strict=False))
+
+
+def verdict(fact: Fact, *values: tuple[float, ...]) -> tuple[str, str]:
+    judgement = judge(Claim("a claim", (fact,)), cells(*values))
+    return judgement.verdict, judgement.certainty
+
+
+@pytest.mark.parametrize(
+    ("fact", "values", "expected"),
+    [
+        (claims.ahead(A, B), [(0.9, 0.91), (0.8, 0.81)], ("holds", "clearly")),
+        (claims.ahead(A, B), [(0.8, 0.81), (0.9, 0.91)], ("does not hold", "clearly")),
+        (claims.ahead(A, B), [(0.90, 0.94), (0.89, 0.93)], ("holds", "within 2 sd")),
+        (claims.ahead(A, B), [(0.9,), (0.8,)], ("holds", "one seed")),
+        (claims.ahead(A, B), [(0.9, 0.91)], ("not measured", "")),
+        (claims.ahead(A, B), [(0.9, 0.9), (0.9, 0.9)], ("does not hold", "within 2 sd")),
+        (claims.ahead(A, B, 0.1), [(0.9, 0.9), (0.85, 0.85)], ("does not hold", "clearly")),
+        (claims.ahead(A, B, 0.1), [(0.9, 0.9), (0.75, 0.75)], ("holds", "clearly")),
+        (claims.close(A, B, 0.02), [(0.9, 0.9), (0.91, 0.91)], ("holds", "clearly")),
+        (claims.close(A, B, 0.02), [(0.9, 0.9), (0.93, 0.93)], ("does not hold", "clearly")),
+        (claims.close(A, B, 0.02), [(0.93, 0.93), (0.9, 0.9)], ("does not hold", "clearly")),
+        (claims.at_most_behind(A, B, 0.02), [(0.99, 0.99), (0.9, 0.9)], ("holds", "clearly")),
+        (claims.at_most_behind(A, B, 0.02), [(0.9, 0.9), (0.91, 0.91)], ("holds", "clearly")),
+        (claims.at_most_behind(A, B, 0.02), [(0.9,), (0.95,)], ("does not hold", "one seed")),
+        (claims.equals(A, 7), [(7.0, 7.0)], ("holds", "clearly")),
+        (claims.equals(A, 7), [(8.0, 8.0)], ("does not hold", "clearly")),
+    ],
+)
+def test_a_claim_is_judged_by_the_means_and_told_with_what_the_seeds_allow(
+    fact: Fact, values: list[tuple[float, ...]], expected: tuple[str, str]
+) -> None:
+    assert verdict(fact, *values) == expected
+
+
+def test_a_distance_is_compared_with_another_distance() -> None:
+    fact = claims.gains_more(A, B, than=(C, D))
+    wider = [(0.9,), (0.5,), (0.8,), (0.7,)]  # 0.4 against 0.1
+    assert verdict(fact, *wider) == ("holds", "one seed")
+    assert verdict(fact, *wider[2:], *wider[:2]) == ("does not hold", "one seed")
+
+
+def test_all_facts_of_a_claim_must_hold_and_one_clear_failure_is_clear() -> None:
+    figures = cells((0.9, 0.9), (0.8, 0.8), (0.50, 0.54), (0.51, 0.55))
+    both = Claim("ahead in both", (claims.ahead(A, B), claims.ahead(C, D)))
+    assert judge(both, figures).verdict == "does not hold"
+    assert judge(both, figures).certainty == "within 2 sd"
+    turned = Claim("behind in both", (claims.ahead(B, A), claims.ahead(D, C)))
+    assert judge(turned, figures).certainty == "clearly"
+
+
+# -- a sheet ---------------------------------------------------------------------------------------
+
+SHEET = Sheet(
+    "A table",
+    "300 of 60,000 rows",
+    (
+        Column("none", "Without faults"),
+        Column("links", "Under “links”"),
+        Column("other data", "Elsewhere", substitute=True),
+    ),
+    (
+        row(
+            "ours",
+            [Place("p", "ours"), Place("p", "ours", "links"), Place("q", "ours")],
+            printed("97.80±0.12 97.00 90.00"),
+        ),
+        row("theirs", [Place("p", "theirs"), Place("p", "theirs", "links"), None]),
+        row("theirs again", [Place("p", "theirs"), None, None]),
+        row("future", [None] * 3, printed("96.00 95.00 –"), NOT_BUILT),
+    ),
+    (
+        Claim("ours is ahead under links", (claims.ahead(("ours", "links"), ("theirs", "links")),)),
+        Claim("so is the future", (claims.ahead(("future", "none"), ("ours", "none")),), ours=True),
+    ),
+)
+
+
+def results(method: str, faults: str, *accuracies: float) -> list[Result]:
+    return [
+        Result(method, faults, seed, f"{method}.{faults}.{seed}", {"test_accuracy": value}, {})
+        for seed, value in enumerate(accuracies)
+    ]
+
+
+def assessed() -> Assessment:
+    runs = [
+        *results("ours", "none", 0.970, 0.972),
+        *results("ours", "links", 0.95, 0.952),
+        *results("theirs", "none", 0.98, 0.982),
+        *results("theirs", "links", 0.97, 0.972),
+    ]
+    here = Path("nowhere")
+    elsewhere = Evidence(here, results("ours", "none", 0.5, 0.5), (0, 1))
+    return assess(SHEET, {"p": Evidence(here, runs, (0, 1)), "q": elsewhere})
+
+
+def test_the_difference_is_ours_minus_the_papers_and_never_between_different_data() -> None:
+    assessment = assessed()
+    assert assessment.difference(("ours", "none")) == pytest.approx(-0.007)
+    assert assessment.difference(("ours", "links")) == pytest.approx(-0.019)
+    assert assessment.difference(("ours", "other data")) is None
+    assert assessment.difference(("theirs", "none")) is None
+    assert assessment.difference(("future", "none")) is None
+
+
+def test_the_table_shows_ours_above_the_papers_and_why_something_is_missing() -> None:
+    grid = figure_grid(assessed())
+    assert grid.rows == (
+        ("ours", "97.10 ± 0.28", "95.10 ± 0.28", "50.00 ± 0.00"),
+        ("  paper", "97.80 ± 0.12", "97.00", "90.00"),
+        ("  difference", "−0.70", "−1.90", "–"),
+        ("theirs", "98.10 ± 0.28", "97.10 ± 0.28", "–"),
+        ("theirs again", "98.10 ± 0.28", "–", "–"),
+        ("future", "not built", "not built", "not built"),
+        ("  paper", "96.00", "95.00", "–"),
+    )
+    assert grid.best == {(3, 1), (4, 1), (3, 2)}
+    assert grid.faint == {1, 2, 6}
+    assert grid.caption.endswith("300 of 60,000 rows.")
+
+
+def test_a_narrow_terminal_gets_the_table_in_pieces() -> None:
+    wide, narrow = narrow_grids(assessed(), 200), narrow_grids(assessed(), 40)
+    assert [len(grid.header) for grid in wide] == [4]
+    assert [grid.header[1:] for grid in narrow] == [("none",), ("links",), ("other data",)]
+    assert [bool(grid.caption) for grid in narrow] == [False, False, True]
+
+
+def test_the_sentences_say_who_wins_also_when_it_is_not_the_paper() -> None:
+    first, *others = assessed().findings(PLAIN)
+    assert first == "theirs is best in all settings."
+    assert others[0] == (
+        "Without faults, theirs (98.10\u00a0%) is best, 1.00 points ahead of ours (97.10\u00a0%)."
+    )
+    assert others[1].startswith("Under “links”, theirs (97.10\u00a0%) is best, 2.00 points")
+    assert "again" not in "".join(others)  # the same runs, shown twice
+
+
+def test_the_claims_are_told_as_they_came_out() -> None:
+    refuted, open_question = claim_grid(assessed()).rows
+    assert refuted == (
+        "ours is ahead under links",
+        "clearly does not hold",
+        "ours, links: 95.10 ± 0.28; theirs, links: 97.10 ± 0.28",
+    )
+    assert open_question[1] == "not measured"
+    told = document(assessed())["claims"]
+    assert [claim["of"] for claim in told] == ["the paper", "us"]
+
+
+def test_figures_far_from_all_others_are_told_at_the_edge_of_the_picture() -> None:
+    none, links, other = draw(assessed(), "sheet")
+    assert ">◂ 50.0<" in other.svg
+    assert "◂" not in none.svg + links.svg
+    assert "theirs 98.10 ± 0.28, theirs again" in none.description
+
+
+def test_bytes_per_client_are_those_of_training_and_of_clients_only(tmp_path: Path) -> None:
+    [run] = results("ours", "none", 0.9)
+    rows = [
+        LedgerRow("training", "client0", "aggregator0", "encoding", 2, 100),
+        LedgerRow("training", "client0", "aggregator1", "encoding", 2, 100),
+        LedgerRow("training", "client1", "aggregator0", "encoding", 2, 400),
+        LedgerRow("training", "owner", "client1", "decision", 2, 7),
+        LedgerRow("inference", "client0", "aggregator0", "encoding", 2, 1000),
+    ]
+    write_lines(tmp_path / "ledger" / f"{run.run}.jsonl", rows)
+    cell = Evidence(tmp_path, [run], (0,)).cell(Place("p", "ours"), CLIENT_BYTES)
+    assert cell == Cell((300.0,))
