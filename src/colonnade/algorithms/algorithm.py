@@ -131,7 +131,7 @@ class Algorithm(ABC):
         self.checkpoints: Path | None = None  # where parties keep their state after every epoch
         # The best validation so far (accuracy, loss), the lowest loss, epochs without either.
         self.progress: dict[str, float] = {"accuracy": -1, "loss": 1e300, "lowest": 1e300}
-        self.progress["waited"] = 0
+        self.progress |= {"waited": 0, "stopped": 0}
         self.best_models: dict[str, Any] = {}
         self._losses: Any = 0.0
         settings.check(task)

@@ -1,21 +1,26 @@
 """What a party keeps on disk, so that it goes on after a restart where it was.
 
 One safetensors file per party: models, the optimisers' moments and counts, the best models so far,
-and whatever else the algorithm remembers. It is replaced whole or not at all.
+and whatever else the algorithm remembers. It is replaced whole or not at all. Not kept: the states
+of simulated faults, of registers, and of modules that draw random numbers.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import safetensors
 import safetensors.torch
 import torch
 from torch import Tensor
 
+from colonnade.errors import InputError
 from colonnade.network import Network, is_absent
 
 if TYPE_CHECKING:
@@ -37,14 +42,17 @@ def read(folder: Path, party: str) -> tuple[dict[str, Tensor], dict[str, Any]] |
     path = folder / f"{party}{SUFFIX}"
     if not path.exists():
         return None
-    with safetensors.safe_open(path, "pt") as file:  # pyright: ignore[reportPrivateImportUsage]
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        return tensors, json.loads((file.metadata() or {})["facts"])
+    try:
+        with safetensors.safe_open(path, "pt") as file:  # pyright: ignore[reportPrivateImportUsage]
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            return tensors, json.loads((file.metadata() or {})["facts"])
+    except (OSError, safetensors.SafetensorError, KeyError, ValueError) as error:
+        raise InputError(f"{path}: not a checkpoint ({error})") from error
 
 
 def keep(algorithm: Algorithm, net: Network, folder: Path) -> None:
     """Write the state of the parties here, as it is at the end of this round."""
-    facts = {"round": net.round, **algorithm.progress}
+    facts = {"round": net.round, "of": fingerprint(algorithm), "progress": algorithm.progress}
     memory = {k: v for k, v in algorithm.memory.items() if not is_absent(v)}
     for party, tensors in state(algorithm, net).items():
         mine = dict(tensors)
@@ -64,10 +72,14 @@ def resume(algorithm: Algorithm, net: Network, folder: Path) -> bool:
     found = {party: read(folder, party) for party in parties}
     if not found or any(stored is None for stored in found.values()):
         return False
+    kept_by = {party: stored for party, stored in found.items() if stored is not None}
+    told = [facts for _, facts in kept_by.values()]
+    if any(facts["of"] != fingerprint(algorithm) for facts in told):
+        raise InputError(f"{folder}: holds the state of another training; choose another folder")
+    if any(facts["round"] != told[0]["round"] for facts in told):
+        raise InputError(f"{folder}: holds states of different rounds; start over without it")
     best: dict[str, list[dict[str, Tensor]]] = {}
-    for party, stored in found.items():
-        assert stored is not None
-        tensors, facts = stored
+    for party, (tensors, _) in kept_by.items():
         with torch.no_grad():
             for name, value in parties[party].items():
                 value.copy_(tensors[name])
@@ -79,12 +91,18 @@ def resume(algorithm: Algorithm, net: Network, folder: Path) -> bool:
             kept = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
             if kept and party in group.parties:
                 best.setdefault(name, []).append(kept)
-        algorithm.progress = {k: v for k, v in facts.items() if k != "round"}
-        net.resume_at = facts["round"] + 1
-    algorithm.best_models = best
+    algorithm.best_models, algorithm.progress = best, told[0]["progress"]
+    net.resume_at = sys.maxsize if algorithm.progress["stopped"] else told[0]["round"] + 1
     for _, stack in algorithm.stacks.values():
         stack.resumed()
     return True
+
+
+def fingerprint(algorithm: Algorithm) -> str:
+    """Of what was trained how: settings, public facts of the data, seed."""
+    settings = msgspec.json.encode(algorithm.set, enc_hook=lambda own: getattr(own, "__name__", ""))
+    text = settings + repr(algorithm.task).encode()
+    return hashlib.blake2b(text, digest_size=16).hexdigest()
 
 
 def state(algorithm: Algorithm, net: Network) -> dict[str, dict[str, Tensor]]:

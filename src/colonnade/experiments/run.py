@@ -23,6 +23,7 @@ from colonnade.network import Fault, Ledger, Network, StackedNetwork
 LINKS_IN_LEDGER = 5000  # beyond that, rows are summed over the members of a group
 
 ROUNDS_BETWEEN_NEWS = 50
+LEARNING = ("training", "supervision")  # what a model costs; looking at it and using it do not
 
 Progress = Callable[[float], None]
 
@@ -79,7 +80,7 @@ def run_one(
     drive(algorithm.train(net))
     spent = net.now
     metrics = drive(algorithm.evaluate(net))
-    messages, sent = net.ledger.total("training")
+    messages, sent = net.ledger.total(*LEARNING)
     cost: dict[str, float | int | None] = {
         "rounds": net.round + 1,
         "messages": messages,
@@ -110,7 +111,7 @@ class Curve:
 
     def add(self, point: Point) -> None:
         place = {"round": point.round, "epoch": point.epoch}
-        spent = {"virtual_seconds": self.net.now, "bytes": self.net.ledger.total("training")[1]}
+        spent = {"virtual_seconds": self.net.now, "bytes": self.net.ledger.total(*LEARNING)[1]}
         self.points.append({**place, **spent, **point.metrics})
         if not math.isfinite(point.metrics.get("train_loss", 0.0)):
             raise ColonnadeError(

@@ -148,7 +148,13 @@ def _methods(scale: Scale, known: Set) -> list[dict[str, Any]]:
     }
     ours, tuned_ours, theirs, tuned_theirs = METHODS
     return [
-        {"name": ours, **dvfl, "momentum": 0.5, "lr": {**unsupervised, "owner": owner}},
+        {
+            "name": ours,
+            **dvfl,
+            "centre": False,
+            "momentum": 0.5,
+            "lr": {**unsupervised, "owner": owner},
+        },
         {"name": tuned_ours, **dvfl, "optimizer": "adam", "lr": {**unsupervised, "owner": 1e-3}},
         {
             "name": theirs,
