@@ -42,7 +42,7 @@ class DVFLSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     aggregator_epochs: int = 40
     owner_epochs: int | None = None  # another name of `epochs`
     period: int = 1  # encodings are sent in every so many-th client epoch
-    replay: int | None = None  # batches an aggregator keeps to train on again; none: all
+    replay: int | Literal["all"] = 2000  # batches an aggregator keeps to train on again; 0: none
     centre: bool = True  # the owner brings encodings to mean 0 and a common scale
     dropout: float = 0.0  # the owner learns to do without each encoding, with this probability
     imputation: Literal["zeros", "learnt"] = "zeros"  # for an encoding that did not come
@@ -56,7 +56,7 @@ class DVFLSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 raise InputError(f"{key} = {value}: expected 1 or more")
         for key, what in (("aggregators", "aggregators"), ("replay", "batches")):
             value = getattr(self, key)
-            if value is not None and value < 0:
+            if value != "all" and value < 0:
                 raise InputError(f"{key} = {value}: expected 0 or more {what}")
         check_widths("decoder", self.decoder)
         if self.aggregators and self.period > self.client_epochs:
@@ -125,7 +125,8 @@ class DVFL(Algorithm):
             )
             self.compressors = learner(self, net, aggregators, **UNSUPERVISED)
         rows = self.local_batches.aligned.size
-        self.replay = Replay(len(net.here(self.aggregators)), s.replay, rows, W_g)
+        keep = None if s.replay == "all" else s.replay
+        self.replay = Replay(len(net.here(self.aggregators)), keep, rows, W_g)
         layers = [W_h, 40] if s.aggregators else [hidden, W_h, W_h, 40]
         received = [sum(self.offered) + len(self.offered)]
         self.centre = self.stack(

@@ -100,6 +100,7 @@ def dvfl(size: Size, name: str = "DVFL", **more: Any) -> dict[str, Any]:
         "aggregators": AGGREGATORS,
         "client_epochs": size.epochs(CLIENT_EPOCHS),
         "aggregator_epochs": size.epochs(AGGREGATOR_EPOCHS),
+        "replay": "all",
         "centre": False,
     }
     return method(size, name, "dvfl", **{**published, **more})
