@@ -132,9 +132,13 @@ def test_a_replay_keeps_so_many_batches_and_drops_what_a_dead_aggregator_would_h
 def test_few_labels_and_aggregators_that_fail_leave_whole_batches_in_the_replay() -> None:
     data = load(DataSpec(dataset="digits", rows=600, labelled=100), seed=2)
     fault = Aggregator(name="aggregators", down=0.3, up=0.5)
-    trained = stacked(dvfl(), data, seed=2, fault=fault)
-    kept = trained.algorithm.replay.kept  # pyright: ignore[reportAttributeAccessIssue]
+    algorithm, net = build(dvfl(), data, seed=2, fault=fault)
+    drive(algorithm.encode(net))  # pyright: ignore[reportAttributeAccessIssue]
+    kept = algorithm.replay.kept  # pyright: ignore[reportAttributeAccessIssue]
     assert {len(batch) for batches in kept for batch in batches} == {64}
+    drive(algorithm.compress(net))  # pyright: ignore[reportAttributeAccessIssue]
+    assert not any(kept)
+    trained = stacked(dvfl(), data, seed=2, fault=fault)
     assert difference(trained, projected(dvfl(), data, seed=2, fault=fault)) < 1e-6
 
 

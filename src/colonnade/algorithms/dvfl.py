@@ -205,6 +205,7 @@ class DVFL(Algorithm):
         async for t in net.rounds(range(self.rounds_of_replay)):
             up = net.alive(self.aggregators) & self.replay.filled
             self.learn_to_compress(net, self.replay.read(t - self.rounds_of_replay), up)
+        self.replay.forget()
 
     def learn_to_compress(self, net: Network, b: Tensor, up: Tensor) -> None:
         self.compressors.learn(b, up, net.round, torch.arange(0))
@@ -334,6 +335,11 @@ class Replay:
                 kept.append(batch)
                 if self.keep is not None:
                     del kept[: -self.keep]
+
+    def forget(self) -> None:
+        """Gigabytes that nobody will read again."""
+        for kept in self.kept:
+            kept.clear()
 
     @property
     def filled(self) -> Tensor:
