@@ -141,7 +141,8 @@ def convert(value: Any, kind: type[T], where: str) -> T:
         path = path.rstrip("`")
         choices = _choices(kind, path.removeprefix("."))
         if choices and reason.startswith("Invalid enum value"):
-            reason = f"expected one of {', '.join(choices)}, not {reason.split()[-1]}"
+            others = " (or a number)" if _takes_numbers(kind, path.removeprefix(".")) else ""
+            reason = f"expected one of {', '.join(choices)}{others}, not {reason.split()[-1]}"
         raise InputError(f"{where}{path}: {reason[0].lower()}{reason[1:]}") from None
 
 
@@ -156,6 +157,11 @@ def _choices(kind: type, field: str) -> list[str]:
         if get_origin(part) is Literal
         for word in get_args(part)
     ]
+
+
+def _takes_numbers(kind: type, field: str) -> bool:
+    hint = get_type_hints(kind).get(field)
+    return bool({int, float} & {hint, *get_args(hint)})
 
 
 def _placed(spec: Spec, folder: Path | None) -> Spec:

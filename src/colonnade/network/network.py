@@ -220,8 +220,8 @@ class Network(ABC):
         away = sender if passage.sent is not None and not passage.sent[r, j] else receiver
         return PartyLost(
             f"{away} is out of reach: {sender} → {receiver} failed {ATTEMPTS} times in round "
-            f"{self.round}, and this method waits for everyone. Choose one that goes on without "
-            f"(missing = zeros, skip, buffer or stale)."
+            f"{self.round}, and this method waits for everyone. Choose one that goes on without, "
+            f'such as missing = "zeros".'
         )
 
     def _child_name(self) -> str:
