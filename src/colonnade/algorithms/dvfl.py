@@ -21,7 +21,7 @@ from colonnade.algorithms.models import encoder_widths, make_head
 from colonnade.algorithms.objectives import OBJECTIVES, UNSUPERVISED, Pupils
 from colonnade.algorithms.task import InOrder, LocalBatches, Part, Task
 from colonnade.errors import InputError
-from colonnade.models.layers import cross_entropy, mlp
+from colonnade.models.layers import Centre, Placeholders, cross_entropy, mlp
 from colonnade.network import ABSENT, ALL, LATEST, Group, Inbox, Network, Register, locally
 from colonnade.seeds import torch_stream
 
@@ -284,39 +284,6 @@ def received(inbox: Inbox) -> Tensor:
     joined = inbox.concat()
     came = inbox.arrived[:, None].expand(-1, joined.shape[1], -1)
     return torch.cat([joined, came.to(joined.dtype)], 2)
-
-
-class Centre(nn.Module):
-    """Encodings to mean 0 and a common scale; 0 where none came. Input as `received`."""
-
-    mean: Tensor
-    scale: Tensor
-
-    def __init__(self, widths: tuple[int, ...]) -> None:
-        super().__init__()
-        self.width = sum(widths)
-        self.sender = torch.arange(len(widths)).repeat_interleave(torch.tensor(widths))
-        self.register_buffer("mean", torch.zeros(self.width))
-        self.register_buffer("scale", torch.ones(1))
-
-    def forward(self, x: Tensor) -> Tensor:
-        came = x[..., self.width :]
-        centred = (x[..., : self.width] - self.mean) / self.scale
-        return torch.cat([centred * came[..., self.sender], came], -1)
-
-
-class Placeholders(nn.Module):
-    """Puts a learnt encoding where none came. Input: encodings side by side, then a flag each."""
-
-    def __init__(self, widths: tuple[int, ...]) -> None:
-        super().__init__()
-        self.width = sum(widths)
-        self.sender = torch.arange(len(widths)).repeat_interleave(torch.tensor(widths))
-        self.value = nn.Parameter(torch.zeros(self.width))
-
-    def forward(self, x: Tensor) -> Tensor:
-        came = x[..., self.width :][..., self.sender]
-        return x[..., : self.width] + self.value * (1 - came)
 
 
 class Replay:

@@ -50,6 +50,47 @@ def cnn(shape: tuple[int, ...], width: int) -> nn.Sequential:
     )
 
 
+class Joined(nn.Module):
+    """Takes what several senders offered, side by side, then for each a flag: 1 if it came."""
+
+    def __init__(self, widths: Sequence[int]) -> None:
+        super().__init__()
+        self.width = sum(widths)
+        self.sender = torch.arange(len(widths)).repeat_interleave(torch.tensor(widths))
+
+    def parts(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The values, and the flags of their senders, as wide."""
+        return x[..., : self.width], x[..., self.width :][..., self.sender]
+
+
+class Centre(Joined):
+    """Values to mean 0 and a common scale; 0 where none came. The flags stay."""
+
+    mean: Tensor
+    scale: Tensor
+
+    def __init__(self, widths: Sequence[int]) -> None:
+        super().__init__(widths)
+        self.register_buffer("mean", torch.zeros(self.width))
+        self.register_buffer("scale", torch.ones(1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        values, came = self.parts(x)
+        return torch.cat([(values - self.mean) / self.scale * came, x[..., self.width :]], -1)
+
+
+class Placeholders(Joined):
+    """Puts a learnt value where none came; expects zeros there."""
+
+    def __init__(self, widths: Sequence[int]) -> None:
+        super().__init__(widths)
+        self.value = nn.Parameter(torch.zeros(self.width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        values, came = self.parts(x)
+        return values + self.value * (1 - came)
+
+
 def output_width(module: nn.Module, inputs: int) -> int:
     """The width of what a module gives for rows of `inputs` numbers."""
     was_training = module.training
