@@ -34,7 +34,7 @@ def run_projected(
     """The program's result at each party, every party on its own network in memory."""
     clock = Clock()
     transport = MemoryTransport(clock)
-    nets = [ProjectedNetwork(world, party, transport) for party in world.parties]
+    nets = [ProjectedNetwork(world, transport.seat(party)) for party in world.parties]
     results = clock.run(*[(net.party, program(net)) for net in nets])
     return dict(zip(world.parties, results, strict=True))
 

@@ -18,6 +18,7 @@ from typing import Any
 from colonnade.errors import Deadlock
 
 SECOND = 1_000_000_000
+MANY = 100  # tasks, before those that ended are forgotten
 LISTEN = SECOND // 5  # so long at a time for other threads, so that Ctrl-C is heard
 
 
@@ -27,6 +28,8 @@ class Task:
     program: Coroutine[Any, Any, Any]
     done: bool = False
     result: Any = None
+    error: Exception | None = None  # of a task that somebody waits for: told to them
+    awaited: bool = False
     ticket: int = 0  # the event that may resume this task; older ones are void
     waiting_for: Signal | None = None
     finished: Signal = field(default_factory=lambda: Signal())
@@ -68,6 +71,8 @@ class Clock:
 
     def spawn(self, program: Coroutine[Any, Any, Any], name: str) -> Task:
         task = Task(name, program)
+        if len(self._tasks) > MANY:
+            self._tasks = [task for task in self._tasks if not task.done]
         self._tasks.append(task)
         self._resume(task, self.now)
         return task
@@ -80,10 +85,25 @@ class Clock:
         await _Pause(until, signal)
 
     async def join(self, tasks: list[Task]) -> list[Any]:
+        """Until all have ended; the first error ends the others, as does an end of the waiting."""
         for task in tasks:
-            while not task.done:
-                await self.wait(task.finished)
+            task.awaited = True
+        try:
+            for task in tasks:
+                while not task.done:
+                    await self.wait(task.finished)
+                if task.error is not None:
+                    raise task.error
+        finally:
+            for task in tasks:
+                self.cancel(task)
         return [task.result for task in tasks]
+
+    def cancel(self, task: Task) -> None:
+        """End a task where it stands, as a process that is killed; nothing if it has ended."""
+        if not task.done:
+            task.done = True
+            task.program.close()
 
     def call_at(self, time: int, action: Callable[[], None]) -> None:
         """Run a plain function at a time (the delivery of a message)."""
@@ -126,11 +146,18 @@ class Clock:
         try:
             pause = task.program.send(None)
         except StopIteration as stop:
-            task.done, task.result = True, stop.value
-            task.finished.clock = self
-            task.finished.notify()
-            return
-        self._pause(task, pause)
+            self._end(task, stop.value, None)
+        except Exception as error:
+            if not task.awaited:
+                raise
+            self._end(task, None, error)
+        else:
+            self._pause(task, pause)
+
+    def _end(self, task: Task, result: Any, error: Exception | None) -> None:
+        task.done, task.result, task.error = True, result, error
+        task.finished.clock = self
+        task.finished.notify()
 
     def _pause(self, task: Task, pause: _Pause) -> None:
         if pause.signal is not None:

@@ -39,6 +39,9 @@ from colonnade.network.topology import Group, Links, Topology, links_between
 from colonnade.seeds import seed_of
 
 ATTEMPTS = 1000  # after so many lost attempts a party that must answer counts as gone for good
+AFTER = 1 << 20  # the step after a loop of rounds: the same for those who ran it and who skipped it
+
+Place = tuple[int, ...]  # of an exchange in the whole choreography, in the order of the program
 
 
 Item = TypeVar("Item", covariant=True)
@@ -79,6 +82,7 @@ class Network(ABC):
     def __init__(self, world: World, program: str = "main") -> None:
         self.world = world
         self.program = program
+        self.place: Place = ()  # where this program stands in the one that started it
         self.phase: Phase = "training"
         self.round = 0
         self.rounds_begun = 0
@@ -181,7 +185,20 @@ class Network(ABC):
             self._links[src, dst] = links_between(src, dst, nodes, self.world.topology)
         return self._links[src, dst]
 
+    @property
+    def at(self) -> Place:
+        """Where the program is: rounds begun and steps, outermost first."""
+        return (*self.place, self.rounds_begun, self.step)
+
     # -- for the engines --------------------------------------------------------------------------
+
+    async def _breathe(self, left: int) -> None:
+        """Before a loop of rounds goes on, with so many left: a real party looks who is where."""
+        return None
+
+    async def _meet(self) -> None:
+        """Before a round begins: real parties keep in step."""
+        return None
 
     @abstractmethod
     def _exchange(self, parcel: Parcel, passage: Passage) -> Awaitable[Inbox]: ...
@@ -229,7 +246,8 @@ class Network(ABC):
         return f"{self.program}/{self._children - 1}"
 
     def _within(self, child: Self, phase: Phase) -> Self:
-        child = self._child(child)
+        self.step += 1
+        child = self._child(child, self.at)
         child.phase = phase
         if phase == "validation":  # the method looking at itself takes no time
             child._delays = None
@@ -238,7 +256,8 @@ class Network(ABC):
             child._rounds_before = self._rounds_before + self.round + 1
         return child
 
-    def _child(self, child: Self) -> Self:
+    def _child(self, child: Self, place: Place) -> Self:
+        child.place = place
         if self.rounds_begun < self.resume_at:  # in the past, as is all that happens within
             child.resume_at = sys.maxsize
         child.phase, child.ledger, child._links = self.phase, self.ledger, self._links
@@ -253,13 +272,16 @@ class Rounds(Generic[Item]):
         return self
 
     async def __anext__(self) -> Item:
+        await self.net._breathe(len(self.schedule) - self.next)
         done = max(0, self.net.resume_at - self.net.rounds_begun)
         skipped = min(done, len(self.schedule) - self.next)
         if skipped:
             self.next, self.net.rounds_begun = self.next + skipped, self.net.rounds_begun + skipped
             self.net.round = self.net.rounds_begun - 1
         if self.next >= len(self.schedule):
+            self.net.step = max(self.net.step, AFTER)
             raise StopAsyncIteration
+        await self.net._meet()
         self.net.round, self.net.step = self.net.rounds_begun, 0
         self.net.rounds_begun += 1
         self.net.watch(self.net.round)

@@ -18,16 +18,14 @@ from colonnade.network.absent import ABSENT, Absent, is_absent
 from colonnade.network.clock import SECOND, Clock, Signal
 from colonnade.network.faults import Phase
 from colonnade.network.inbox import Inbox
-from colonnade.network.network import Network, World, seconds
+from colonnade.network.network import Network, Place, World, seconds
 from colonnade.network.parcel import BYTES, Parcel, Wait
 from colonnade.network.samplers import Passage
 from colonnade.network.topology import Group, Links
-from colonnade.network.transport.memory import MemoryTransport
+from colonnade.network.transport.transport import Transport
 from colonnade.network.wire import Header, decode, encode
 
-Key = tuple[
-    str, int, int, str, int, str, int
-]  # program, round, step, source, sender, destination, receiver
+Key = tuple[Place, str, int, str, int]  # place, source, sender, destination, receiver
 Box = tuple[str, str, int, str, int, str]  # program, source, sender, destination, receiver, kind
 
 
@@ -37,19 +35,18 @@ class Mailbox:
 
     letters: dict[Key, Tensor | None] = field(default_factory=dict)  # None: "nothing to say"
     registers: dict[Box, Tensor] = field(default_factory=dict)
-    written: dict[Box, tuple[int, int]] = field(default_factory=dict)  # round, step of newest
-    passed: dict[str, tuple[int, int]] = field(default_factory=dict)  # program → round and step
+    written: dict[Box, Place] = field(default_factory=dict)  # place of the newest
+    passed: dict[str, Place] = field(default_factory=dict)  # by program
     news: Signal = field(default_factory=Signal)
 
     def put(self, header: Header, value: Tensor | None) -> None:
         h = header
         if h.register and value is not None:
             box = (h.program, h.src, h.sender, h.dst, h.receiver, h.kind)
-            if (h.round, h.step) > self.written.get(box, (-1, -1)):  # an older one came later
-                self.registers[box], self.written[box] = value, (h.round, h.step)
-        elif not h.register and (h.round, h.step) > self.passed.get(h.program, (-1, -1)):
-            key = (h.program, h.round, h.step, h.src, h.sender, h.dst, h.receiver)
-            self.letters[key] = value
+            if h.place > self.written.get(box, ()):  # an older one came later
+                self.registers[box], self.written[box] = value, h.place
+        elif not h.register and h.place > self.passed.get(h.program, ()):
+            self.letters[(h.place, h.src, h.sender, h.dst, h.receiver)] = value
         self.news.notify()
 
 
@@ -57,17 +54,19 @@ class ProjectedNetwork(Network):
     def __init__(
         self,
         world: World,
-        party: str,
-        transport: MemoryTransport,
+        transport: Transport,
         program: str = "main",
         mailbox: Mailbox | None = None,
     ) -> None:
         super().__init__(world, program)
-        self.party = party
+        self.party = transport.party
         self.transport = transport
         self.clock: Clock = transport.clock
         self.mailbox = mailbox or Mailbox()
-        transport.listen(party, lambda data: self.mailbox.put(*decode(data)))
+        if mailbox is None:
+            transport.listen(
+                lambda sender, data: self.mailbox.put(*decode(data)), lambda party, there: None
+            )
 
     def here(self, group: Group) -> Sequence[int]:
         return [i for i, party in enumerate(group.parties) if party == self.party]
@@ -77,13 +76,12 @@ class ProjectedNetwork(Network):
         return seconds(self.clock.now)
 
     def within(self, phase: Phase) -> Self:
-        return self._within(self._of_party(f"{self.program}.{self.round}.{phase}"), phase)
+        return self._within(self._beside(f"{self.program}.{self.round}.{phase}"), phase)
 
     async def agree(self, value: Tensor | Absent, src: Group) -> list[float]:
         self.step += 1
         links = self.links(src, self.everyone)
-        me = self.everyone.parties.index(self.party)
-        key = (self.program, self.round, self.step, src.name, 0, self.everyone.name, me)
+        key = self._key(links, 0, self.everyone.parties.index(self.party))
         if is_absent(value):
             await self._until(lambda: key in self.mailbox.letters, None)
             return cast(Tensor, self.mailbox.letters.pop(key)).tolist()
@@ -96,16 +94,16 @@ class ProjectedNetwork(Network):
         return decision.tolist()
 
     async def concurrently(self, *programs: Callable[[Self], Coroutine[Any, Any, None]]) -> None:
+        self.step += 1
         tasks = []
-        for program in programs:
-            child = self._of_party(self._child_name())
+        for k, program in enumerate(programs):
+            child = self._child(self._beside(self._child_name()), (*self.at, ~k))
             tasks.append(self.clock.spawn(program(child), f"{self.party}: {child.program}"))
         await self.clock.join(tasks)
 
-    def _of_party(self, program: str) -> Self:
-        return self._child(
-            type(self)(self.world, self.party, self.transport, program, self.mailbox)
-        )
+    def _beside(self, program: str) -> Self:
+        """Another program of this party."""
+        return type(self)(self.world, self.transport, program, self.mailbox)
 
     async def _exchange(self, parcel: Parcel, passage: Passage) -> Inbox:
         links = parcel.links
@@ -170,9 +168,8 @@ class ProjectedNetwork(Network):
         register: bool = False,
         nothing: bool = False,
     ) -> Header:
-        src, dst = links.src.name, links.dst.name
-        place = (self.program, self.round, self.step)
-        return Header(*place, src, sender, dst, receiver, kind, register, nothing)
+        ends = (links.src.name, sender, links.dst.name, receiver)
+        return Header(self.program, self.at, *ends, kind, register, nothing)
 
     # -- receiving --------------------------------------------------------------------------------
 
@@ -184,13 +181,13 @@ class ProjectedNetwork(Network):
         else:
             await self._wait(parcel.wait, links, members, expected)
             read = self._read_letter
-        self.mailbox.passed[self.program] = (self.round, self.step)  # what comes later is too late
+        self._pass()
         value = torch.zeros(len(members), links.shape[1], *parcel.shape)
         arrived = torch.zeros(len(members), links.shape[1], dtype=torch.bool)
         for i, r in enumerate(members):
             for j in np.nonzero(links.real[r])[0]:
                 letter = read(parcel, int(links.senders[r, j]), r)
-                if letter is not None and letter.shape[:-1] == parcel.shape[:-1]:
+                if letter is not None and self._fits(letter, parcel, int(links.senders[r, j]), r):
                     value[i, j, ..., : letter.shape[-1]] = letter
                     arrived[i, j] = True
         return Inbox(value, arrived, bool(arrived.all()), parcel.slot_widths)
@@ -224,8 +221,15 @@ class ProjectedNetwork(Network):
             await self.clock.wait(self.mailbox.news, limit)
 
     def _key(self, links: Links, sender: int, receiver: int) -> Key:
-        place = (self.program, self.round, self.step)
-        return (*place, links.src.name, sender, links.dst.name, receiver)
+        return (self.at, links.src.name, sender, links.dst.name, receiver)
+
+    def _pass(self) -> None:
+        """What comes now for this exchange is too late."""
+        self.mailbox.passed[self.program] = self.at
+
+    def _fits(self, letter: Tensor, parcel: Parcel, sender: int, receiver: int) -> bool:
+        """A register may hold a batch of another size."""
+        return letter.shape[:-1] == parcel.shape[:-1]
 
     def _read_letter(self, parcel: Parcel, sender: int, receiver: int) -> Tensor | None:
         return self.mailbox.letters.pop(self._key(parcel.links, sender, receiver), None)

@@ -68,7 +68,8 @@ class StackedNetwork(Network):
 
     async def concurrently(self, *programs: Callable[[Self], Coroutine[Any, Any, None]]) -> None:
         clock = self.clock or Clock()
-        children = [self._start_child(clock) for _ in programs]
+        self.step += 1
+        children = [self._start_child(clock, ~k) for k in range(len(programs))]
         pairs = zip(programs, children, strict=True)
         if self.clock is None:
             clock.run(*[(child.program, program(child)) for program, child in pairs])
@@ -78,8 +79,9 @@ class StackedNetwork(Network):
             )
         self._time[:] = np.maximum.reduce([child._time for child in children])
 
-    def _start_child(self, clock: Clock) -> Self:
-        child = self._child(type(self)(self.world, self._child_name(), clock))
+    def _start_child(self, clock: Clock, branch: int) -> Self:
+        child = type(self)(self.world, self._child_name(), clock)
+        child = self._child(child, (*self.at, branch))
         child._time = self._time.copy()
         return child
 

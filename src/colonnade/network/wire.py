@@ -2,40 +2,50 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
+from typing import Annotated
 
+import msgspec
 import safetensors.torch
 from torch import Tensor
 
 from colonnade.errors import ColonnadeError
 
-VERSION = "1"
+VERSION = "2"
+
+Count = Annotated[int, msgspec.Meta(ge=0)]
+Name = Annotated[str, msgspec.Meta(max_length=200)]
 
 
 class WireError(ColonnadeError):
     """These bytes are not a message of ours."""
 
 
-@dataclass(frozen=True)
-class Header:
+class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Which message of which exchange this is."""
 
-    program: str
-    round: int
-    step: int
-    src: str  # group
-    sender: int  # member of src
-    dst: str
-    receiver: int
-    kind: str
+    program: Name
+    place: Annotated[
+        tuple[int, ...], msgspec.Meta(min_length=2, max_length=32)
+    ]  # … rounds begun, step
+    src: Name  # group
+    sender: Count  # member of src
+    dst: Name
+    receiver: Count
+    kind: Name
     register: bool = False  # the newest one counts, whatever the round
     nothing: bool = False  # the sender has nothing to say, do not wait for it
+    federation: Name = ""  # the hash of its file
+    era: Count = 0  # how often its leader has begun
+    note: str = ""  # of a message that is no part of an exchange
+
+
+_writer, _reader = msgspec.json.Encoder(), msgspec.json.Decoder(Header)
+_fields = msgspec.json.Decoder(dict[str, object])
 
 
 def encode(header: Header, value: Tensor | None) -> bytes:
     tensors = {} if value is None else {"value": value.contiguous()}
-    fields = {"colonnade": VERSION, "header": json.dumps(asdict(header))}
+    fields = {"colonnade": VERSION, "header": _writer.encode(header).decode()}
     return safetensors.torch.save(tensors, metadata=fields)
 
 
@@ -43,22 +53,16 @@ def decode(data: bytes) -> tuple[Header, Tensor | None]:
     """The message in these bytes; WireError if they are anything else."""
     try:
         length = int.from_bytes(data[:8], "little")
-        fields = json.loads(data[8 : 8 + length])["__metadata__"]
+        fields: object = _fields.decode(data[8 : 8 + length])["__metadata__"]
+        assert isinstance(fields, dict)
         if fields["colonnade"] != VERSION:
             raise WireError(f"wire version {fields['colonnade']!r}, expected {VERSION!r}")
-        header = Header(**json.loads(fields["header"]))
-        _check(header)
-        tensors = safetensors.torch.load(data)
+        header = _reader.decode(fields["header"])
+        value = safetensors.torch.load(data).get("value")
     except WireError:
         raise
     except Exception as error:  # whatever garbage provokes, it is one thing to us: not a message
         raise WireError(f"not a message: {type(error).__name__}") from error
-    return header, tensors.get("value")
-
-
-def _check(header: Header) -> None:
-    for name, kind in Header.__annotations__.items():
-        expected = {"str": str, "int": int, "bool": bool}[kind]
-        value = getattr(header, name)
-        if type(value) is not expected or (expected is int and value < 0):
-            raise WireError(f"header field {name} is {value!r}")
+    if (value is None) != (header.nothing or bool(header.note)):
+        raise WireError("a message without content that does not say so")
+    return header, value

@@ -2,23 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from colonnade.network.clock import Clock
+from colonnade.network.transport.transport import Deliver, Notice
 
 
 class MemoryTransport:
-    """Delivers bytes after a delay. Parties register how they want to be called."""
+    """Delivers bytes after a delay. Every party has a seat."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
-        self._deliver: dict[str, Callable[[bytes], None]] = {}
+        self.seats: dict[str, Seat] = {}  # of those who are there
 
-    def listen(self, party: str, deliver: Callable[[bytes], None]) -> None:
-        self._deliver[party] = deliver
+    def seat(self, party: str) -> Seat:
+        return Seat(self, party)
+
+
+class Seat:
+    """One party's way to the others."""
+
+    def __init__(self, room: MemoryTransport, party: str) -> None:
+        self.room, self.party, self.clock = room, party, room.clock
+        self.deliver: Deliver = lambda sender, data: None
+        self.notice: Notice = lambda party, there: None
+
+    def listen(self, deliver: Deliver, notice: Notice) -> None:
+        self.deliver, self.notice = deliver, notice
+        others = self.room.seats
+        others[self.party] = self
+        for party, seat in list(others.items()):
+            if seat is not self:
+                seat.notice(self.party, True)
+                self.notice(party, True)
 
     def publish(self, to: str, data: bytes, delay: int = 0) -> None:
         if delay == 0:
-            self._deliver[to](data)
+            self.room.seats[to].deliver(self.party, data)
         else:
-            self.clock.call_at(self.clock.now + delay, lambda: self._deliver[to](data))
+            when = self.clock.now + delay
+            self.clock.call_at(when, lambda: self.room.seats[to].deliver(self.party, data))
+
+    def close(self) -> None:
+        del self.room.seats[self.party]
+        for seat in self.room.seats.values():
+            seat.notice(self.party, False)

@@ -1,0 +1,353 @@
+"""The projected engine for real: parties crash, return, lag, and nobody knows beforehand.
+
+What the stacked engine draws, this one finds out: a party is away when its transport says so. How
+parties go on together:
+
+- *Rounds.* Nobody begins a round more than two ahead of a neighbour that is there. One that falls
+further behind for longer than `patience` is not waited for; it jumps to the leader's round, which
+is how a party that was away joins, too.
+- *Waits.* `ALL` is everybody who is there, and the leader in any case. `EVERYONE` waits for those
+who are away. `LATEST` waits for nobody longer than `patience`; as long as all are quick enough,
+everybody reads what was written in the same round.
+- *Eras.* The leader begins a new era whenever it starts; everybody goes back (or ahead) to its
+round, with the models they have.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Self, cast
+
+import msgspec
+import numpy as np
+import torch
+from torch import Tensor
+
+from colonnade.network.absent import ABSENT, Absent, is_absent
+from colonnade.network.clock import SECOND
+from colonnade.network.inbox import Inbox
+from colonnade.network.network import AFTER, Network, Place
+from colonnade.network.parcel import BYTES, Parcel, Wait
+from colonnade.network.post import ASK, END, Post, reached
+from colonnade.network.projected import ProjectedNetwork
+from colonnade.network.samplers import Passage
+from colonnade.network.topology import Group, Links
+from colonnade.network.wire import Header
+
+log = logging.getLogger(__name__)
+
+WINDOW = 2  # rounds that a party may be ahead of another
+AGAIN = SECOND // 4  # between two questions to somebody who is waited for
+LOOK_ROUND = SECOND  # so long a restarted leader listens before it goes on
+
+
+class Rejoin(Exception):
+    """The leader is elsewhere: go on from its round."""
+
+
+class Live(ProjectedNetwork):
+    def __init__(self, post: Post, program: str = "main", *, patience: float = 1.0) -> None:
+        Network.__init__(self, post.world, program)
+        self.post, self.party = post, post.party
+        self.transport, self.clock = post.transport, post.clock
+        self.era = post.era
+        self.patience = patience
+        self.impatient = False  # not even who is there is waited for longer than that
+
+    async def agree(self, value: Tensor | Absent, src: Group) -> list[float]:
+        self.step += 1
+        links = self.links(src, self.everyone)
+        if not is_absent(value):
+            return self._decide(value.reshape(-1).float(), links)
+        me, decider = self.everyone.parties.index(self.party), src.parties[0]
+        key = self._key(links, 0, me)
+        self.post.reach(self.at)
+        await self._attend(
+            lambda: key in self.post.letters or self._lacks(decider), lambda: [decider]
+        )
+        if key not in self.post.letters:
+            raise Rejoin
+        decision = self.post.letters.pop(key)
+        self._pass()
+        return cast(Tensor, decision).tolist()
+
+    def _decide(self, decision: Tensor, links: Links) -> list[float]:
+        for receiver, party in enumerate(self.everyone.parties):
+            if party in self.post.peers:
+                self.post.post(self._header(links, 0, receiver, "decision"), decision, party)
+        self.post.reach(self.at)
+        self.ledger.add(self.phase, "decision", links, None, decision.numel() * BYTES)
+        return decision.tolist()
+
+    def _beside(self, program: str) -> Self:
+        child = type(self)(self.post, program, patience=self.patience)
+        child.era, child.impatient = self.era, self.impatient
+        return child
+
+    # -- rounds -----------------------------------------------------------------------------------
+
+    async def _breathe(self, left: int) -> None:
+        await self.clock.sleep_until(self.clock.now)  # let in what has come meanwhile
+        self._same_era()
+        ahead = self._leader_round()
+        if ahead - self.rounds_begun > WINDOW:
+            last = self.rounds_begun + left - (1 if self.place else 0)  # never all of a part
+            self.resume_at = max(self.resume_at, ahead if not self.place else min(ahead, last))
+
+    def _leader_round(self) -> int:
+        """Where the leader is in this program."""
+        leader = self.post.peers.get(self.post.leader or "")
+        fronts = leader.fronts.values() if leader is not None else ()
+        return max((round_of(front, self.place) for front in fronts), default=0)
+
+    async def _meet(self) -> None:
+        begun = (*self.place, self.rounds_begun + 1, 0)
+        before = (*self.place, self.rounds_begun, 0)
+        self.post.reach(begun)
+        for party in self.post.present():
+            if not reached(self.post.peers[party].told, before):
+                self.post.beat(party)
+        await self._company()
+        if self.rounds_begun < WINDOW:
+            return
+        wanted = (*self.place, self.rounds_begun + 1 - WINDOW, 0)
+        await self._patiently(self.post.present(), wanted, begun)
+
+    async def _company(self) -> None:
+        """A leader does not go on when all others are away."""
+        if self.post.leads and self.post.peers:
+            await self._attend(lambda: bool(self.post.present()), list)
+
+    async def _patiently(self, parties: Sequence[str], place: Place, mine: Place) -> None:
+        """Until they have reached the place, but not longer than `patience`: then they are late."""
+        peers = {party: self.post.peers[party] for party in parties}
+        for peer in peers.values():
+            peer.late = peer.late and not peer.reached(place)
+
+        def behind() -> list[str]:
+            return [p for p, k in peers.items() if k.there and not k.late and not k.reached(place)]
+
+        limit = self.clock.now + int(self.patience * SECOND)
+        await self._attend(lambda: not behind(), behind, limit, mine)
+        for party in behind():
+            peers[party].late = True
+
+    # -- exchanges --------------------------------------------------------------------------------
+
+    async def _exchange(self, parcel: Parcel, passage: Passage) -> Inbox:
+        links = parcel.links
+        if self.here(links.src):
+            self._post(parcel, passage, np.zeros(links.shape, dtype=np.int64))
+        self.post.reach(self.at)
+        if not self.here(links.dst):
+            return cast(Inbox, ABSENT)
+        if parcel.wait.kind == "latest":
+            senders = [p for p in links.src.parties if p in self.post.peers]
+            await self._patiently(senders, self.at, self.at)
+        return await self._collect(parcel, passage)
+
+    def _deliver(
+        self, parcel: Parcel, sender: int, receiver: int, value: Tensor | None, delay: int
+    ) -> None:
+        register = parcel.wait.kind == "latest"
+        if register and value is None:
+            return
+        header = self._header(parcel.links, sender, receiver, parcel.kind, register, value is None)
+        self.post.post(header, value, parcel.links.dst.parties[receiver])
+
+    def _header(
+        self,
+        links: Links,
+        sender: int,
+        receiver: int,
+        kind: str,
+        register: bool = False,
+        nothing: bool = False,
+    ) -> Header:
+        plain = super()._header(links, sender, receiver, kind, register, nothing)
+        return msgspec.structs.replace(plain, federation=self.post.federation, era=self.era)
+
+    async def _wait(
+        self, wait: Wait, links: Links, members: list[int], expected: np.ndarray
+    ) -> None:
+        letters = self.post.letters
+        wanted = [
+            (self._key(links, int(links.senders[r, j]), r), links.src.parties[links.senders[r, j]])
+            for r in members
+            for j in np.nonzero(expected[r])[0]
+        ]
+
+        def open_() -> list[str]:
+            return [
+                party
+                for key, party in wanted
+                if key not in letters and not self._will_not_come(party, wait)
+            ]
+
+        def ready() -> bool:
+            if wait.kind == "first":
+                heard = sum(letters.get(key) is not None for key, _ in wanted)
+                return heard >= wait.count or not open_()
+            return not open_()
+
+        limit = None
+        if wait.kind == "deadline":
+            limit = self.clock.now + int(wait.seconds * SECOND)
+        elif self.impatient:
+            limit = self.clock.now + int(self.patience * SECOND)
+        await self._attend(ready, open_, limit)
+
+    def _will_not_come(self, party: str, wait: Wait) -> bool:
+        peer = self.post.peers.get(party)
+        if peer is None:
+            return party != self.party  # no neighbour of ours
+        must = (wait.kind == "everyone" or party == self.post.leader) and not self.impatient
+        if must:
+            return self._lacks(party)
+        return not peer.there or peer.reached(self.at)
+
+    def _lacks(self, party: str) -> bool:
+        """It said that it has sent its part of this exchange and cannot do so again."""
+        return (party, self.at) in self.post.lacking
+
+    async def _attend(
+        self,
+        ready: Callable[[], bool],
+        awaited: Callable[[], Sequence[str]],
+        limit: int | None = None,
+        place: Place | None = None,
+    ) -> None:
+        """Until `ready`, or the limit. Who is awaited at this place is asked: at once if it says to
+        be past it, and now and then."""
+        place = place or self.at
+        ask_at, asked = self.clock.now + AGAIN, False
+        while True:
+            self._same_era()
+            if ready() or (limit is not None and self.clock.now >= limit):
+                return
+            known = self.post.peers
+            peers = [(p, known[p]) for p in dict.fromkeys(awaited()) if p in known]
+            due = self.clock.now >= ask_at
+            if due or (not asked and any(peer.reached(place) for _, peer in peers)):
+                for party, peer in peers:
+                    if peer.there and (due or peer.reached(place)):
+                        self.post.tell(party, ASK, place)
+                ask_at, asked = self.clock.now + AGAIN, True
+            await self.clock.wait(self.post.news, ask_at if limit is None else min(ask_at, limit))
+
+    def _same_era(self) -> None:
+        if self.post.era != self.era or (self.post.leads and self.post.newest_era > self.era):
+            raise Rejoin
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    def _pass(self) -> None:
+        self.post.passes(self.at)
+
+    def _read_letter(self, parcel: Parcel, sender: int, receiver: int) -> Tensor | None:
+        return self.post.letters.pop(self._key(parcel.links, sender, receiver), None)
+
+    def _read_register(self, parcel: Parcel, sender: int, receiver: int) -> Tensor | None:
+        src, dst = parcel.links.src.name, parcel.links.dst.name
+        return self.post.read_register((src, sender, dst, receiver, parcel.kind), self.at)
+
+    def _fits(self, letter: Tensor, parcel: Parcel, sender: int, receiver: int) -> bool:
+        """A stranger's numbers: the right kind, so many, and all of them numbers."""
+        shape = (*parcel.shape[:-1], parcel.width(sender, receiver))
+        if letter.shape == shape and letter.dtype == torch.float32:
+            if math.isfinite(letter.sum()) or bool(letter.isfinite().all()):
+                return True
+            found = "numbers that are not finite"
+        else:
+            found = f"{letter.dtype} {tuple(letter.shape)}"
+        if parcel.wait.kind != "latest" or letter.shape[1:] != shape[1:]:  # not a shorter batch
+            party = parcel.links.src.parties[sender]
+            self.post.refuse(party, f"{parcel.kind}: {found}, expected float32 {shape}")
+        return False
+
+
+def round_of(front: Place, place: Place) -> int:
+    """The round, in the program at `place`, of somebody who is at `front`."""
+    depth = len(place)
+    if front[:depth] != place:
+        return END if reached(front, place) else 0
+    over = len(front) > depth + 1 and front[depth + 1] >= AFTER  # between two loops
+    return max(0, front[depth] - 1 + over) if len(front) > depth else 0
+
+
+# -- taking part ----------------------------------------------------------------------------------
+
+
+async def take_part(
+    post: Post,
+    program: Callable[[Live], Coroutine[Any, Any, Any]],
+    *,
+    resume_at: int = 0,
+    unlabelled: int = 0,
+    gather: float = 60.0,
+    patience: float = 1.0,
+) -> Any:
+    """Run a choreography to its end with whoever is there, from the leader's round on.
+
+    `resume_at`: the round at which this party would go on by itself. `unlabelled`: so many rounds
+    go on without the leader; one that returns takes them up where the others are. `gather`: seconds
+    that a leader waits for everybody before it begins without them.
+    """
+    post.listen()
+    if not post.leads:
+        return await _follow(post, program, patience)
+    await _gather(post, gather)
+    while True:
+        others = [round_of(f, ()) for peer in post.peers.values() for f in peer.fronts.values()]
+        resume_at = max(resume_at, min(unlabelled, max(others, default=0)))
+        post.begin_era(max(post.newest_era + 1, post.born))
+        post.reach((resume_at + 1, 0))
+        for party in post.present():
+            post.greet(party)
+        net = Live(post, patience=patience)
+        net.resume_at = resume_at
+        try:
+            result = await program(net)
+        except Rejoin:
+            resume_at = max(resume_at, net.rounds_begun - 1)
+            continue
+        finish(post)
+        return result
+
+
+def finish(post: Post) -> None:
+    """Tell everybody that it is over."""
+    post.reach((END, 0))
+    for party in post.present():
+        post.beat(party)
+
+
+async def _follow(
+    post: Post, program: Callable[[Live], Coroutine[Any, Any, Any]], patience: float
+) -> Any:
+    leader = post.peers[post.leader or ""]
+    while True:
+        while not leader.fronts:
+            if leader.there:
+                post.tell(post.leader or "", ASK, (0, 0))
+            await post.clock.wait(post.news, post.clock.now + AGAIN)
+        net = Live(post, patience=patience)
+        net.resume_at = max(round_of(front, ()) for front in leader.fronts.values())
+        try:
+            return await program(net)
+        except Rejoin:
+            log.info("going on from the round of %s", post.leader)
+
+
+async def _gather(post: Post, seconds: float) -> None:
+    begin = post.clock.now
+    while True:
+        known = [peer.there and bool(peer.fronts) for peer in post.peers.values()]
+        passed = post.clock.now - begin
+        if all(known):
+            return
+        if any(known) and passed >= (LOOK_ROUND if post.newest_era else seconds * SECOND):
+            return
+        await post.clock.wait(post.news, post.clock.now + AGAIN)
