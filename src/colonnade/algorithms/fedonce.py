@@ -76,6 +76,10 @@ class FedOnce(Algorithm):
         return LocalBatches.of(self.task, self.set.batch, self.set.client_epochs)
 
     @property
+    def unlabelled_rounds(self) -> int:
+        return len(self.local_batches)
+
+    @property
     def total_rounds(self) -> int:
         return len(self.local_batches) + len(self.batches)
 

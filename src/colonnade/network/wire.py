@@ -13,6 +13,7 @@ from colonnade.errors import ColonnadeError
 VERSION = "2"
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
+Path = Annotated[tuple[int, ...], msgspec.Meta(min_length=2, max_length=32)]
 Name = Annotated[str, msgspec.Meta(max_length=200)]
 
 

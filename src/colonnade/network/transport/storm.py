@@ -59,7 +59,7 @@ class Storm:
         last = self._noticed.get((observer, party), 0)
         when = max(last, self.clock.now + int(delay * MILLISECOND))
         self._noticed[observer, party] = when
-        self.clock.call_at(when, lambda: seat.open and seat.notice(party, there))
+        self.clock.call_at(when, lambda: seat.see(party, there))
 
 
 class StormSeat:
@@ -78,6 +78,10 @@ class StormSeat:
         self.storm.announce(self.party, True)
         for other in others:
             self.storm._see(self.party, other, True)
+
+    def see(self, party: str, there: bool) -> None:
+        if self.open:
+            self.notice(party, there)
 
     def publish(self, to: str, data: bytes, delay: int = 0) -> None:
         if self.open:
