@@ -97,7 +97,7 @@ class Exchange:
     what: str
 
 
-DECISION = "whether to go on and whether this was the best epoch so far; two numbers per epoch"
+DECISION = "whether to go on and which epoch was the best so far; two numbers per epoch"
 
 
 @dataclass
@@ -128,16 +128,20 @@ class Algorithm(ABC):
         self.watch: Callable[[Point], None] = lambda point: None
         self.stacks: dict[str, tuple[Group, Stack]] = {}
         self.memory: dict[str, Any] = {}  # what the label holder keeps
+        self.memory_kept: list[str] = []  # what of it is on disk
         self.checkpoints: Path | None = None  # where parties keep their state after every epoch
-        # The best validation so far (accuracy, loss), the lowest loss, epochs without either.
+        # The best validation so far (accuracy, loss), the lowest loss, epochs without either; the
+        # round whose models are the best.
         self.progress: dict[str, float] = {"accuracy": -1, "loss": 1e300, "lowest": 1e300}
-        self.progress |= {"waited": 0, "stopped": 0}
+        self.progress |= {"waited": 0, "stopped": 0, "best": -1}
         self.best_models: dict[str, Any] = {}
         self._losses: Any = 0.0
         settings.check(task)
 
     def label_holder(self, name: str, role: Literal["aggregator", "owner"]) -> Group:
-        """The group of one that holds the labels."""
+        """The group of one that holds the labels. Who is named for it may hold columns as well."""
+        if name in self.task.players:
+            return Group(name, self.task.players[name], role)
         if name in self.task.clients:
             raise InputError(
                 f"data.columns: {name!r} is the label holder; name the client otherwise"
@@ -240,6 +244,11 @@ class Algorithm(ABC):
         return len(self.batches)
 
     @property
+    def unlabelled_rounds(self) -> int:
+        """So many rounds come first in which the label holder has nothing to do."""
+        return 0
+
+    @property
     def patience(self) -> int:
         """Epochs without better validation before stopping: 10, or a sixth of many, unless set."""
         return self.set.patience or max(10, self.batches.epochs // 6)
@@ -261,16 +270,19 @@ class Algorithm(ABC):
             return False
         logits, y = await self.validate(net), self.data.validation.y
         verdict = locally(lambda *args: self._judge(net, batch, *args), total, logits, y)
-        better, stop = await net.agree(verdict, self.labels)
-        if better:
+        best, stop = await net.agree(verdict, self.labels)
+        if best != self.progress["best"]:  # this round's; or a party was away when it was told
             self.best_models = {name: stack.snapshot() for name, (_, stack) in self.stacks.items()}
-        self.progress["stopped"] = stop
+        self.progress |= {"stopped": stop, "best": best}
         self.keep(net)
         return bool(stop)
 
-    def keep(self, net: Network) -> None:
+    def keep(self, net: Network, rounds: int | None = None) -> None:
+        """Keep the state of the parties here as it is after so many rounds; those begun if not
+        told."""
         if self.checkpoints is not None:
-            checkpoint.keep(self, net, self.checkpoints)
+            done = net.rounds_begun if rounds is None else rounds
+            checkpoint.keep(self, net, self.checkpoints, done)
 
     async def validate(self, net: Network) -> Tensor:
         """Logits of the validation rows, where the labels are."""
@@ -294,7 +306,8 @@ class Algorithm(ABC):
         so_far["lowest"] = min(so_far["lowest"], value)
         if better:
             so_far |= {"accuracy": accuracy, "loss": value}
-        return torch.tensor([float(better), float(so_far["waited"] >= self.patience)])
+        best = net.round if better else so_far["best"]
+        return torch.tensor([float(best), float(so_far["waited"] >= self.patience)])
 
     def keep_best(self) -> None:
         """Go back to the models of the epoch with the best validation."""

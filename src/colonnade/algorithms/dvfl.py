@@ -10,7 +10,7 @@ register per client, with that client's newest encoding, and a replay of what it
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 import torch
@@ -22,7 +22,18 @@ from colonnade.algorithms.objectives import OBJECTIVES, UNSUPERVISED, Pupils
 from colonnade.algorithms.task import InOrder, LocalBatches, Part, Task
 from colonnade.errors import InputError
 from colonnade.models.layers import Centre, Placeholders, cross_entropy, mlp
-from colonnade.network import ABSENT, ALL, LATEST, Group, Inbox, Network, Register, locally
+from colonnade.network import (
+    ABSENT,
+    ALL,
+    EVERYONE,
+    LATEST,
+    Group,
+    Inbox,
+    Network,
+    Register,
+    Wait,
+    locally,
+)
 from colonnade.seeds import torch_stream
 
 RATES = {"clients": 2e-3, "aggregators": 2e-3, "owner": 8e-2}
@@ -46,6 +57,7 @@ class DVFLSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     centre: bool = True  # the owner brings encodings to mean 0 and a common scale
     dropout: float = 0.0  # the owner learns to do without each encoding, with this probability
     imputation: Literal["zeros", "learnt"] = "zeros"  # for an encoding that did not come
+    missing: Literal["zeros", "retry"] = "zeros"  # retry: the owner's collection waits for everyone
 
     def check(self, task: Task) -> None:
         super().check(task)
@@ -88,13 +100,8 @@ class DVFL(Algorithm):
     def __init__(self, settings: DVFLSettings, task: Task) -> None:
         super().__init__(settings, task)
         self.set: DVFLSettings = settings
-        names = tuple(f"aggregator{i}" for i in range(settings.aggregators))
-        if taken := [name for name in names if name in task.clients]:
-            raise InputError(
-                f"data.columns: {taken[0]!r} is an aggregator; name the client otherwise"
-            )
         self.clients = Group("clients", task.clients, "client")
-        self.aggregators = Group("aggregators", names, "aggregator")
+        self.aggregators = Group("aggregators", self.aggregator_names(), "aggregator")
         self.owner = self.label_holder("owner", "owner")
         self.groups = tuple(g for g in (self.clients, self.aggregators, self.owner) if len(g))
         self.columns, self.labels = self.clients, self.owner
@@ -102,9 +109,22 @@ class DVFL(Algorithm):
         self.joined = sum(self.widths)  # W_g
         self.code = settings.aggregator_width or max(1, self.joined // 2)  # W_h
         # What the owner is sent, by sender.
-        self.offered = (self.code,) * len(names) or self.widths
+        self.offered = (self.code,) * settings.aggregators or self.widths
+        self.wait = EVERYONE if settings.missing == "retry" else ALL
         self.registers = Register()
         self.newest: Tensor | None = None
+
+    def aggregator_names(self) -> tuple[str, ...]:
+        count, task = self.set.aggregators, self.task
+        own = tuple(f"aggregator{i}" for i in range(count))
+        names = task.players.get("aggregators", own)
+        if len(names) != count:
+            raise InputError(f"aggregators = {count}: but {len(names)} parties are aggregators")
+        if names is own and (taken := [name for name in own if name in task.clients]):
+            raise InputError(
+                f"data.columns: {taken[0]!r} is an aggregator; name the client otherwise"
+            )
+        return names
 
     def build(self, net: Network) -> None:
         s, W_g, W_h = self.set, self.joined, self.code
@@ -165,8 +185,12 @@ class DVFL(Algorithm):
         return self.set.owner_epochs or self.set.epochs
 
     @property
+    def unlabelled_rounds(self) -> int:
+        return len(self.local_batches) + self.rounds_of_replay
+
+    @property
     def total_rounds(self) -> int:
-        return len(self.local_batches) + self.rounds_of_replay + len(self.batches)
+        return self.unlabelled_rounds + len(self.batches)
 
     async def train(self, net: Network) -> None:
         await self.encode(net)
@@ -214,11 +238,12 @@ class DVFL(Algorithm):
 
     async def supervise(self, net: Network) -> None:
         """The owner collects the final encodings once, keeps them and learns on its own."""
-        train = await self.collect(net.within("supervision"), self.data.train)
+        train = await self.collect(net.within("supervision"), self.data.train, self.wait)
         if self.set.centre:
             locally(self.find_centre, train)
         self.remember(net, "train", self.centre.predict(train))
-        validation = await self.collect(net.within("validation"), self.data.validation)
+        apart = net.within("validation")
+        validation = await self.collect(apart, self.data.validation, self.wait)
         self.remember(net, "validation", self.centre.predict(validation))
         async for batch in net.rounds(self.batches):
             y = self.data.train.y.index_select(0, batch.rows)
@@ -229,18 +254,18 @@ class DVFL(Algorithm):
     async def validate(self, net: Network) -> Tensor:
         return self.head.predict(self.memory["validation"])[0]  # nobody needs to be asked again
 
-    async def collect(self, net: Network, part: Part) -> Tensor:
+    async def collect(self, net: Network, part: Part, wait: Wait = ALL) -> Tensor:
         """Columns → clients → aggregators → owner: encodings side by side, then by sender whether
         one came, as 0 or 1. [owner, rows, widths + senders]"""
         collected = [torch.zeros(1, 0, sum(self.offered) + len(self.offered))]
         async for rows in net.rounds(InOrder(part.rows, self.predict_rows(net))):
             h = self.encoders.predict(part.x.index_select(1, rows))
             if self.set.aggregators:
-                inbox = await self.send(net, h, self.clients, self.aggregators, len(rows))
+                inbox = await self.send(net, h, self.clients, self.aggregators, len(rows), wait)
                 code = self.compressors.predict(inbox.concat())
-                inbox = await self.send(net, code, self.aggregators, self.owner, len(rows))
+                inbox = await self.send(net, code, self.aggregators, self.owner, len(rows), wait)
             else:
-                inbox = await self.send(net, h, self.clients, self.owner, len(rows))
+                inbox = await self.send(net, h, self.clients, self.owner, len(rows), wait)
             collected.append(locally(received, inbox))
         return torch.cat(collected, 1)
 
@@ -250,7 +275,7 @@ class DVFL(Algorithm):
         return self.head.predict(self.centre.predict(await self.collect(net, part)))[0]
 
     async def send(
-        self, net: Network, h: Tensor, src: Group, dst: Group, rows: int, wait: Any = ALL
+        self, net: Network, h: Tensor, src: Group, dst: Group, rows: int, wait: Wait
     ) -> Inbox:
         widths = self.widths if src is self.clients else self.offered
         shape = (rows, max(widths))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -26,6 +26,8 @@ class Task:
     classes: int
     rows: dict[str, int]  # train, validation, test, extra (per client)
     seed: int
+    # Who plays in the groups that hold no columns, by group; else they have names of their own.
+    players: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, data: VerticalData, seed: int) -> Task:

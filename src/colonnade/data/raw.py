@@ -60,6 +60,21 @@ def from_arrays(arrays: Mapping[str, Array], source: str, name: str) -> Raw:
     )
 
 
+def columns_of(arrays: Mapping[str, Array], source: str) -> dict[str, Array]:
+    """The arrays of an `.npz` file as named columns: each of one axis is one, and `x` is many,
+    called by `feature_names`, or x0, x1, …"""
+    rows = {len(array) for key, array in arrays.items() if array.ndim and key != "feature_names"}
+    if len(rows) != 1:
+        raise InputError(f"{source}: its arrays have different numbers of rows ({_listed(rows)}).")
+    columns = {key: a for key, a in arrays.items() if a.ndim == 1 and key != "feature_names"}
+    if "x" in arrays and arrays["x"].ndim == 2:
+        x = arrays["x"]
+        names = _feature_names(arrays, x.shape[1], source)
+        names = names or tuple(f"x{number}" for number in range(x.shape[1]))
+        columns |= dict(zip(names, x.T, strict=True))
+    return columns
+
+
 def encode_labels(values: Array, source: str, column: str) -> tuple[NDArray[np.int64], list[str]]:
     """Labels as 0..classes-1 in sorted order (numbers by value, text by letters); their names."""
     if values.ndim != 1 or values.dtype.kind not in "biufUS":

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from colonnade.data import mapping
 from colonnade.data.raw import (
@@ -21,13 +20,14 @@ from colonnade.data.raw import (
     Array,
     Raw,
     class_note,
+    columns_of,
     encode_labels,
     from_arrays,
     idle_note,
 )
 from colonnade.errors import InputError
 
-Column = Sequence[str] | NDArray[np.float64]  # text as in the file, or numbers with NaN for nothing
+Column = Sequence[str] | Array  # text as in the file, or numbers with NaN for nothing
 Mapped = tuple[tuple[str, tuple[str, ...]], ...]  # the `columns` table, hashable
 KINDS = {".npz": "NumPy", ".csv": "CSV", ".parquet": "Parquet"}
 NOT_NPZ = (
@@ -44,21 +44,39 @@ NOT_NPZ = (
 
 def read(path: Path, label: str | None, columns: Mapping[str, Sequence[str]] | None) -> Raw:
     """The rows of a file; of a table, only the columns that `columns` names, if it is given."""
-    if path.suffix.lower() not in KINDS:
-        raise InputError(
-            f"{path}: unknown kind of file {path.suffix!r}; data.path takes {', '.join(KINDS)}."
-        )
-    try:
-        stamp = path.stat().st_mtime_ns
-        path.open("rb").close()
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}); check data.path.") from error
+    stamp = _stamp(path)
     if path.suffix.lower() == ".npz":
         return _npz(path, stamp, path.stem)
     if label is None:
         raise InputError(f"{path}: data.label must name the column that holds the labels.")
     mapped = tuple((party, tuple(chosen)) for party, chosen in (columns or {}).items())
     return _table(path, stamp, label, mapped)
+
+
+def read_columns(path: Path) -> dict[str, Column]:
+    """The columns of a file by name, as they are. In an `.npz` file each array of one axis is a
+    column, and `x` is many: called by `feature_names`, or x0, x1, …"""
+    _stamp(path)
+    match path.suffix.lower():
+        case ".csv":
+            return _csv(path)
+        case ".parquet":
+            return _parquet(path)
+        case _:
+            return {**columns_of(_arrays(path), str(path))}
+
+
+def _stamp(path: Path) -> int:
+    """When the file was changed; refuses what is not a file of ours."""
+    if path.suffix.lower() not in KINDS:
+        raise InputError(
+            f"{path}: unknown kind of file {path.suffix!r}; data.path takes {', '.join(KINDS)}."
+        )
+    try:
+        path.open("rb").close()
+        return path.stat().st_mtime_ns
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); check data.path.") from error
 
 
 def read_npz(path: Path, name: str) -> Raw:
@@ -68,14 +86,17 @@ def read_npz(path: Path, name: str) -> Raw:
 # A grid of runs reads the same file once per seed; the time stamp notices a changed file.
 @functools.lru_cache(maxsize=4)
 def _npz(path: Path, stamp: int, name: str) -> Raw:
+    return from_arrays(_arrays(path), str(path), name)
+
+
+def _arrays(path: Path) -> dict[str, Array]:
     try:
         with np.load(path, allow_pickle=False) as archive:
-            arrays = {key: archive[key] for key in archive.files}
+            return {key: archive[key] for key in archive.files}
     except NOT_NPZ as error:
         # NumPy's own text would advise to unpickle the file.
         why = "it is damaged, or holds Python objects, which are never loaded"
         raise InputError(_unreadable(path, "an .npz file of plain arrays", why)) from error
-    return from_arrays(arrays, str(path), name)
 
 
 @functools.lru_cache(maxsize=4)
@@ -97,7 +118,7 @@ def _table(path: Path, stamp: int, label: str, mapped: Mapped) -> Raw:
     idle = [name for name in names if name != label and name not in features]
     return Raw(
         name=path.stem,
-        x=np.column_stack([_numbers(columns[name], source, name) for name in features]),
+        x=np.column_stack([finite_numbers(columns[name], source, name) for name in features]),
         y=y,
         classes=len(classes),
         shapes=((len(features),),),
@@ -155,7 +176,7 @@ def _series(series: Any) -> Column:
     return ["" if value is None else str(value) for value in series]
 
 
-def _numbers(values: Column, source: str, column: str) -> Array:
+def finite_numbers(values: Column, source: str, column: str) -> Array:
     """A feature column as float64; the first value that is no finite number is an error."""
     try:
         numbers = np.asarray(values, dtype=np.float64)

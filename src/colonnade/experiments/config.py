@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
@@ -25,16 +25,21 @@ T = TypeVar("T")
 Spec = TypeVar("Spec", DataSpec, Fault)
 
 
-class NetworkSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The `[network]` table."""
+class GraphSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Who is linked to whom: the part of `[network]` that simulated and real networks share."""
 
     topology: Kind = "complete"
     radius: float | None = None
-    delays: Delays = msgspec.field(default_factory=Delays)
 
     @property
     def graph(self) -> Topology:
         return Topology(self.topology, self.radius)
+
+
+class NetworkSpec(GraphSpec, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The `[network]` table."""
+
+    delays: Delays = msgspec.field(default_factory=Delays)
 
 
 class Experiment(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,12 +74,12 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
 
     def table(self) -> Table:
         """As plain values, with every default written out: what `config.toml` holds."""
-        table = msgspec.to_builtins(self, enc_hook=_describe)
+        table = plain(self)
         kinds = {kind: name for name, kind in KINDS.items() if kind is not Fault}
         for fault, written in zip(self.faults, table["faults"], strict=True):
             if type(fault) in kinds:
                 written["kind"] = kinds[type(fault)]
-        return cast(Table, _without_none(table))
+        return table
 
     def toml(self) -> str:
         return tomli_w.dumps(self.table())
@@ -82,16 +87,19 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_experiment(path: Path, overrides: Sequence[str] = ()) -> Experiment:
     """The experiment in a TOML file, with `key=value` overrides on top."""
+    return parse_experiment(read_toml(path), str(path), path.parent, overrides)
+
+
+def read_toml(path: Path) -> Table:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not a text file"
         raise InputError(f"{path}: cannot be read ({reason})") from error
     try:
-        table = tomllib.loads(text)
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"{path}: not valid TOML: {error}") from error
-    return parse_experiment(table, str(path), path.parent, overrides)
 
 
 def parse_experiment(
@@ -105,19 +113,19 @@ def parse_experiment(
     for override in overrides:
         _override(table, override)
     try:
-        _known_keys(table, Experiment.__struct_fields__, "")
+        known_keys(table, Experiment.__struct_fields__, "")
         for key in ("name", "data", "methods"):
             if key not in table:
                 raise InputError(f"{key}: missing")
         fields = {
             "name": convert(table["name"], str, "name"),
-            "data": _placed(convert(table["data"], DataSpec, "data"), folder),
+            "data": placed(convert(table["data"], DataSpec, "data"), folder),
             "network": _network(table.get("network", {})),
             "faults": tuple(
-                _placed(fault, folder)
-                for fault in _tables(table.get("faults", [{"name": "none"}]), "faults", parse_fault)
+                placed(fault, folder)
+                for fault in tables(table.get("faults", [{"name": "none"}]), "faults", parse_fault)
             ),
-            "methods": tuple(_tables(table["methods"], "methods", parse_method)),
+            "methods": tuple(tables(table["methods"], "methods", parse_method)),
         }
         if "seeds" in table:
             fields["seeds"] = convert(table["seeds"], tuple[int, ...], "seeds")
@@ -131,7 +139,7 @@ def parse_experiment(
 def convert(value: Any, kind: type[T], where: str) -> T:
     """A plain value as a typed one; the error names the key as it is written in the file."""
     if isinstance(value, dict):
-        _known_keys(value, getattr(kind, "__struct_fields__", tuple(value)), where)
+        known_keys(value, getattr(kind, "__struct_fields__", tuple(value)), where)
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
@@ -164,7 +172,7 @@ def _takes_numbers(kind: type, field: str) -> bool:
     return bool({int, float} & {hint, *get_args(hint)})
 
 
-def _placed(spec: Spec, folder: Path | None) -> Spec:
+def placed(spec: Spec, folder: Path | None) -> Spec:
     """With its path, if it has one, taken relative to the folder."""
     path = getattr(spec, "path", None)
     if path is None or folder is None:
@@ -174,9 +182,9 @@ def _placed(spec: Spec, folder: Path | None) -> Spec:
 
 def _network(table: Any) -> NetworkSpec:
     if isinstance(table, dict) and isinstance(table.get("delays"), dict):
-        _known_keys(table["delays"], Delays.__struct_fields__, "network.delays")
+        known_keys(table["delays"], Delays.__struct_fields__, "network.delays")
     network = convert(table, NetworkSpec, "network")
-    _prefixed("network.delays", network.delays.check)
+    prefixed("network.delays", network.delays.check)
     return network
 
 
@@ -189,7 +197,7 @@ def parse_fault(table: Table, where: str) -> Fault:
             f"{where}.kind: {kind!r} is not a kind of fault{nearest(str(kind), known)}"
         )
     fault = convert(table, KINDS[kind], where)
-    _prefixed(where, fault.check)
+    prefixed(where, fault.check)
     return fault
 
 
@@ -206,7 +214,7 @@ def parse_method(table: Table, where: str) -> Settings:
     return convert({"name": name, **table}, registry()[name].settings, where)
 
 
-def _tables(value: Any, key: str, parse: Any) -> list[Any]:
+def tables(value: Any, key: str, parse: Any) -> list[Any]:
     if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
         raise InputError(f"{key}: expected [[{key}]] tables")
     if not value:
@@ -214,16 +222,17 @@ def _tables(value: Any, key: str, parse: Any) -> list[Any]:
     return [parse(entry, f"{key}[{i}]") for i, entry in enumerate(value)]
 
 
-def _known_keys(table: Mapping[str, Any], known: Sequence[str], where: str) -> None:
+def known_keys(table: Mapping[str, Any], known: Sequence[str], where: str) -> None:
     for key in table:
         if key not in known:
             path = f"{where}.{key}" if where else key
             raise InputError(f"{path}: unknown key{nearest(key, list(known))}")
 
 
-def _prefixed(where: str, check: Any) -> None:
+def prefixed(where: str, call: Callable[[], T]) -> T:
+    """What the call gives; its errors, which begin with a key, name the table as well."""
     try:
-        check()
+        return call()
     except InputError as error:
         raise InputError(f"{where}.{error}") from None
 
@@ -258,6 +267,11 @@ def _set(place: Any, path: list[str], value: Any, override: str) -> None:
         _set(place.setdefault(step, {}), rest, value, override)
     else:
         place[step] = value
+
+
+def plain(struct: msgspec.Struct) -> Table:
+    """As plain values, with every default written out and without what is not set."""
+    return cast(Table, _without_none(msgspec.to_builtins(struct, enc_hook=_describe)))
 
 
 def _describe(value: Any) -> str:

@@ -1,0 +1,181 @@
+"""The party file: private, at one party. Who it is, its keys, its data.
+
+party = read_party(Path("clinic.toml"))
+party.check()                           # its certificate, and that others can reach it
+party.federation, party.identity, party.listening, party.folder
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from colonnade.errors import InputError
+from colonnade.experiments.config import Table, convert, known_keys, read_toml
+from colonnade.federation.federation import Federation
+from colonnade.federation.files import read_federation
+from colonnade.federation.identity import Identity
+from colonnade.federation.keys import describe
+from colonnade.federation.specs import address
+
+FILES = ("certificate", "key", "authority")
+WORDS = ("federation", "party", "keys", *FILES, "folder", "listen")
+
+
+class OwnSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The `[data]` table of a party."""
+
+    path: str  # a CSV, Parquet or .npz file
+    id: str | None = None  # rows are put in the order of this column
+    label: str | None = None
+    columns: list[str] | None = None  # default: all but id and label
+
+
+@dataclass(frozen=True)
+class PartyFile:
+    """What a process needs to be this party. Paths are those of the machine it runs on."""
+
+    source: str  # for errors
+    federation: Federation
+    party: str
+    folder: Path  # of checkpoints and results
+    identity: Identity | None = None  # None: plain TCP
+    listen: str | None = None
+    data: OwnSpec | None = None
+
+    @property
+    def listening(self) -> str | None:
+        """host:port; None if it only connects."""
+        return self.listen or self.federation.party(self.party).endpoint
+
+    @property
+    def holds_columns(self) -> bool:
+        return self.party in self.federation.playing(self.federation.roles.columns)
+
+    @property
+    def holds_labels(self) -> bool:
+        return self.party == self.federation.leader
+
+    def check(self, now: datetime | None = None) -> None:
+        """What must hold before anyone connects."""
+        self.federation.check_endpoints()
+        if self.identity is not None:
+            self.identity.check(self.party, now)
+            self._check_hosts(self.identity.certificate)
+
+    def _check_hosts(self, certificate: Path) -> None:
+        """Others refuse a certificate that is not for the host they connect to."""
+        endpoint = self.federation.party(self.party).endpoint
+        if endpoint is None or self.federation.network.hub not in (None, self.party):
+            return
+        host, hosts = address(endpoint, "endpoint")[0], describe(certificate).hosts
+        if not covers(hosts, host):
+            raise InputError(
+                f"{certificate}: is for {', '.join(hosts) or 'no host'}, but others connect to "
+                f"{host}, the endpoint in the federation file. Have a new one made: colonnade keys "
+                f"party {self.party} --host {host}"
+            )
+
+
+def covers(hosts: tuple[str, ...], host: str) -> bool:
+    """Whether a certificate for these hosts will do; `*.example` stands for clinic.example."""
+    known = {name.lower() for name in hosts}
+    return host.lower() in known or f"*.{host.lower().partition('.')[2]}" in known
+
+
+def read_party(path: Path) -> PartyFile:
+    table = read_toml(path)
+    with _errors_of(path):
+        words, data = _words(table), _own(table.get("data"), path)
+    federation = read_federation(_place(path, words["federation"]))
+    with _errors_of(path):
+        party = PartyFile(
+            source=str(path),
+            federation=federation,
+            party=federation.party(words["party"]).name,
+            folder=_place(path, words.get("folder", words["party"])),
+            identity=_identity(federation, words, path),
+            listen=words.get("listen"),
+            data=data,
+        )
+        _check_data(party)
+        return party
+
+
+@contextmanager
+def _errors_of(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+
+
+def _words(table: Table) -> dict[str, str]:
+    """Everything but the data."""
+    known_keys(table, (*WORDS, "data"), "")
+    for key in ("federation", "party"):
+        if key not in table:
+            raise InputError(f"{key}: missing")
+    words = {key: convert(table[key], str, key) for key in table if key != "data"}
+    if "listen" in words:
+        address(words["listen"], "listen", listening=True)
+    return words
+
+
+def _own(table: Any, path: Path) -> OwnSpec | None:
+    if table is None:
+        return None
+    spec = convert(table, OwnSpec, "data")
+    return msgspec.structs.replace(spec, path=str(_place(path, spec.path)))
+
+
+def _place(path: Path, name: str) -> Path:
+    """A path in the file is relative to the file."""
+    return path.parent / Path(name).expanduser()
+
+
+def _identity(federation: Federation, words: Mapping[str, str], path: Path) -> Identity | None:
+    if federation.network.transport == "tcp":
+        return None
+    given = [key for key in FILES if key in words]
+    if "keys" in words and not given:
+        return Identity.of(_place(path, words["keys"]), words["party"])
+    if "keys" not in words and len(given) == len(FILES):
+        return Identity(**{key: _place(path, words[key]) for key in FILES})
+    raise InputError(
+        "keys: expected the folder that holds authority.pem and this party's certificate and key "
+        f"(see colonnade keys), or each file by itself: {', '.join(FILES)}"
+    )
+
+
+def _check_data(party: PartyFile) -> None:
+    """Whoever holds columns or labels brings them, and nobody else does."""
+    federation, data, who = party.federation, party.data, repr(party.party)
+    if federation.data is not None:
+        if data is not None:
+            raise InputError("data: the federation file has a [data] table for all; leave this out")
+        return
+    if data is None:
+        if party.holds_columns or party.holds_labels:
+            what = "columns" if party.holds_columns else "the labels"
+            raise InputError(
+                f'data: missing; {who} holds {what}, so expected [data] with path = "file.csv"'
+            )
+        return
+    if not (party.holds_columns or party.holds_labels):
+        raise InputError(f"data: {who} holds neither columns nor labels; leave [data] out")
+    if party.holds_labels and data.label is None:
+        raise InputError(f"data.label: missing; {who} holds the labels: in which column are they?")
+    if data.label is not None and not party.holds_labels:
+        raise InputError(
+            f"data.label: the labels are those of {federation.leader!r}, not of {who}; leave it "
+            "out. To leave a column of the file out, list the others in data.columns"
+        )
+    if data.columns is not None and not party.holds_columns:
+        raise InputError(f"data.columns: {who} holds labels only; leave it out")

@@ -1,0 +1,279 @@
+"""Messages between organisations, by Zenoh: mutual TLS, access by name, who is there.
+
+Keys: `vfl/<sender>/to/<receiver>` for messages, `vfl/<party>/alive` for being there and
+`vfl/<party>/ask/<name>` for questions. Zenoh calls back from its own threads; everything is handed
+over to the thread of the clock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any
+
+import zenoh
+
+from colonnade.errors import ColonnadeError, InputError
+from colonnade.network.clock import WallClock
+from colonnade.network.transport.transport import Deliver, Notice
+from colonnade.network.transport.zenoh_config import Place, configuration
+from colonnade.network.transport.zenoh_log import log_reasons, plain
+
+__all__ = ["Place", "ZenohTransport", "ask", "log_reasons", "present"]
+
+log = logging.getLogger(__name__)
+
+ALIVE = "vfl/*/alive"
+TRY = 0.5  # seconds at a time for reaching the hub, so that closing need not wait longer
+
+Answer = Callable[[bytes], None]
+Handler = Callable[[bytes, Answer], None]
+
+
+class ZenohTransport:
+    """One party's way to the others."""
+
+    def __init__(self, place: Place, clock: WallClock) -> None:
+        self.place, self.party, self.clock = place, place.party, clock
+        self._closed = threading.Event()
+        self._lock = threading.Lock()
+        self._session: zenoh.Session | None = None
+        self._waiting: list[Callable[[zenoh.Session], Any]] = []  # declarations, until it is open
+        self._declared: list[Any] = []
+        self._token: zenoh.LivelinessToken | None = None
+        self._lanes: dict[str, Lane] = {}
+        if place.identity is None:
+            log.warning("plain TCP: not encrypted and anyone who reaches the port can take part")
+        self._declare(lambda session: _watch_links(session, place))
+        self._opening = threading.Thread(target=self._reach_hub, name="reach hub", daemon=True)
+        if place.behind_hub:
+            self._opening.start()
+        else:
+            self._begin(_open(place))
+
+    def listen(self, deliver: Deliver, notice: Notice) -> None:
+        def arrived(sample: zenoh.Sample) -> None:
+            sender = _party_in(sample.key_expr)
+            if sample.kind == zenoh.SampleKind.PUT and sender in self.place.neighbours:
+                data = sample.payload.to_bytes()
+                self._hand_over(lambda: deliver(sender, data))
+
+        def changed(sample: zenoh.Sample) -> None:
+            party, there = _party_in(sample.key_expr), sample.kind == zenoh.SampleKind.PUT
+            if party in self.place.neighbours:
+                self._hand_over(lambda: notice(party, there))
+
+        def be_there(session: zenoh.Session) -> None:
+            self._token = session.liveliness().declare_token(f"vfl/{self.party}/alive")
+
+        self._declare(lambda s: s.declare_subscriber(f"vfl/*/to/{self.party}", arrived))
+        self._declare(lambda s: s.liveliness().declare_subscriber(ALIVE, changed, history=True))
+        self._declare(be_there)  # last: who sees us may send at once
+
+    def publish(self, to: str, data: bytes, delay: int = 0) -> None:
+        if len(data) > self.place.largest:
+            raise ColonnadeError(
+                f"a message of {len(data):,} bytes to {to!r} is larger than the largest allowed, "
+                f"{self.place.largest:,} bytes."
+            )
+        session = self._session
+        if session is None or self._closed.is_set():
+            return
+        if to not in self._lanes:
+            self._lanes[to] = Lane(session, self.party, to, 2 * self.place.largest)
+        self._lanes[to].send(data)
+
+    def serve(self, name: str, handler: Handler) -> None:
+        """Answer to `ask`. The handler is called on the thread of the clock with the payload and a
+        function for the answer, which may be called later, once."""
+        key = f"vfl/{self.party}/ask/{name}"
+
+        def asked(query: zenoh.Query) -> None:
+            payload = query.payload.to_bytes() if query.payload else b""
+            self._hand_over(lambda: handler(payload, lambda answer: _reply(query, key, answer)))
+
+        self._declare(lambda session: session.declare_queryable(key, asked, complete=True))
+
+    def close(self) -> None:
+        with self._lock:
+            if self._closed.is_set():
+                return
+            self._closed.set()
+        if self._opening.is_alive():
+            self._opening.join()
+        deadline = time.monotonic() + self.place.lease
+        for lane in self._lanes.values():
+            lane.close(deadline)
+        with contextlib.suppress(zenoh.ZError):
+            if self._token is not None:
+                self._token.undeclare()
+            if self._session is not None:
+                self._session.close()
+
+    def _hand_over(self, action: Callable[[], None]) -> None:
+        def unless_closed() -> None:
+            if not self._closed.is_set():
+                action()
+
+        self.clock.hand_over(unless_closed)
+
+    def _declare(self, make: Callable[[zenoh.Session], Any]) -> None:
+        with self._lock:
+            if self._session is None:
+                self._waiting.append(make)
+            elif not self._closed.is_set():
+                self._declared.append(make(self._session))
+
+    def _begin(self, session: zenoh.Session) -> None:
+        with self._lock:
+            self._session = session
+            if not self._closed.is_set():
+                self._declared = [make(session) for make in self._waiting]
+
+    def _reach_hub(self) -> None:
+        """A client's session opens when the hub answers."""
+        config = configuration(self.place, patience=TRY)
+        told = False
+        while not self._closed.is_set():
+            try:
+                return self._begin(zenoh.open(config))
+            except zenoh.ZError as error:
+                if not told:
+                    log.warning("the hub %s is not there yet: %s", self.place.hub, plain(error))
+                told = True
+
+
+class Lane:
+    """The way to one receiver, with a thread of its own: a receiver that stands still without
+    being gone stops its sender for as long as its lease, and nobody else."""
+
+    def __init__(self, session: zenoh.Session, sender: str, to: str, room: int) -> None:
+        self.to, self.room = to, room
+        self.backlog = 0  # bytes
+        self._lock = threading.Lock()
+        self._messages: SimpleQueue[bytes | None] = SimpleQueue()
+        self._publisher = session.declare_publisher(
+            f"vfl/{sender}/to/{to}",
+            congestion_control=zenoh.CongestionControl.BLOCK,  # else most are dropped under load
+            express=True,
+        )
+        self._thread = threading.Thread(target=self._run, name=f"to {to}", daemon=True)
+        self._thread.start()
+
+    def send(self, data: bytes) -> None:
+        with self._lock:
+            if self.backlog + len(data) > self.room:
+                log.warning("lost a message to %s, which is too slow", self.to)
+                return
+            self.backlog += len(data)
+        self._messages.put(data)
+
+    def close(self, deadline: float) -> None:
+        """Send the rest, unless it takes too long."""
+        self._messages.put(None)
+        self._thread.join(max(deadline - time.monotonic(), 0))
+
+    def _run(self) -> None:
+        while (data := self._messages.get()) is not None:
+            try:
+                self._publisher.put(data)
+            except zenoh.ZError as error:  # the session was closed
+                log.info("lost a message to %s: %s", self.to, error)
+            with self._lock:
+                self.backlog -= len(data)
+
+
+def ask(
+    place: Place, party: str, name: str, payload: bytes = b"", timeout: float = 5.0
+) -> bytes | None:
+    """The answer of a party, asked from a process of its own; None if there is none in time."""
+    deadline = time.monotonic() + timeout
+    session = _visit(place, place.way_to(party), timeout)
+    if session is None:
+        return None
+    with session:
+        left = max(deadline - time.monotonic(), 0.001)
+        for reply in session.get(f"vfl/{party}/ask/{name}", payload=payload, timeout=left):
+            if reply.ok is not None:
+                return reply.ok.payload.to_bytes()
+    return None
+
+
+def present(place: Place, timeout: float = 2.0) -> set[str]:
+    """Who is there, of those whom this party connects to, or through the hub of all."""
+    servers = place.way_to(place.hub) if place.hub else dict(place.connect)
+    session = _visit(place, servers, timeout)
+    if session is None:
+        return set()
+    expected = set(place.members if place.hub else servers)
+    seen: set[str] = set()
+    complete = threading.Event()
+
+    def found(sample: zenoh.Sample) -> None:
+        seen.add(_party_in(sample.key_expr))
+        if seen >= expected:
+            complete.set()
+
+    with session, session.liveliness().declare_subscriber(ALIVE, found, history=True):
+        complete.wait(timeout)
+    return set(seen)
+
+
+def _open(place: Place) -> zenoh.Session:
+    try:
+        return zenoh.open(configuration(place))
+    except zenoh.ZError as error:
+        raise InputError(
+            f"listen: {place.party} cannot listen at {place.listen}: {plain(error)}. If the "
+            "port is in use, this party may be running already, or another program; end it or "
+            "choose another port."
+        ) from error
+
+
+def _visit(place: Place, servers: dict[str, str], patience: float) -> zenoh.Session | None:
+    with contextlib.suppress(zenoh.ZError):
+        return zenoh.open(configuration(place, visiting=servers, patience=patience))
+    return None
+
+
+def _party_in(key: zenoh.KeyExpr) -> str:
+    return str(key).split("/")[1]
+
+
+def _reply(query: zenoh.Query, key: str, answer: bytes) -> None:
+    with contextlib.suppress(zenoh.ZError):  # whoever asked is gone
+        query.reply(key, answer)
+    query.drop()  # this was all: the asking side need not wait for its timeout
+
+
+def _watch_links(session: zenoh.Session, place: Place) -> Any:
+    """Tells of links whose other end has a valid certificate and a name that we did not expect. The
+    access rules see to it that nothing comes of them."""
+
+    def linked(event: zenoh.LinkEvent) -> None:
+        name, address = event.link.auth_identifier, event.link.dst.partition("/")[2]
+        if event.kind != zenoh.SampleKind.PUT or place.identity is None:
+            return
+        meant = [party for party, at in place.servers.items() if _is_at(at, address)]
+        if meant and name not in meant:
+            log.warning("%s: expected %s, found the certificate of %s", address, meant[0], name)
+        elif name not in place.members:
+            log.warning("%s at %s is not a member: it is not listened to", name, address)
+
+    return session.info.declare_link_events_listener(linked, history=True)
+
+
+def _is_at(expected: str, address: str) -> bool:
+    """Whether an address as it was given, perhaps by name, is this one."""
+    host, port = expected.rsplit(":", 1)
+    if expected == address or port != address.rsplit(":", 1)[1]:
+        return expected == address
+    with contextlib.suppress(OSError):
+        found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
+        return address.rsplit(":", 1)[0].strip("[]") in [str(entry[4][0]) for entry in found]
+    return False

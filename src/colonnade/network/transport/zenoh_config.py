@@ -1,0 +1,198 @@
+"""Where a party stands in a federation, as a configuration of Zenoh: endpoints, TLS, who may what.
+
+Without a hub every party is a peer and there is one link per pair of neighbours. With a hub, the
+hub is a router and the others are its clients: a router does not pass messages from peer to peer.
+Nobody is looked for by multicast or gossip, which would connect everybody with everybody.
+
+Access is denied unless a rule allows it, and rules are about the common name of the certificate at
+the other end of a link. They also close what TLS leaves open: the connecting side of Zenoh accepts
+certificates of the public web authorities besides ours. TLS is from link to link: a hub can read
+what it passes on and could put any name under it. Who does not trust it with that needs no hub.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import zenoh
+
+from colonnade.errors import InputError
+from colonnade.federation.identity import Identity
+from colonnade.federation.names import check_party
+
+OVERHEAD = 2**16  # of a message's key and header, at most
+RETRY = {"period_init_ms": 100, "period_max_ms": 500, "period_increase_factor": 2}
+MESSAGES = ("put", "delete")
+WATCHING = ("declare_liveliness_subscriber", "liveliness_query")
+SIZED = ("put", "delete", "query", "reply")
+
+Rule = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a party stands in a federation: whom it talks to and how."""
+
+    party: str
+    listen: str  # host:port; empty if it only connects
+    connect: Mapping[str, str]  # neighbour -> the host:port at which this party connects to it
+    members: tuple[str, ...]  # every name of the federation
+    neighbours: tuple[str, ...]  # whom it exchanges messages with, directly or through the hub
+    identity: Identity | None  # None: plain TCP, for those who ask for it by name
+    hub: str | None = None  # it passes on all messages; the others connect to nobody else
+    lease: float = 1.5  # seconds until a silent party counts as gone
+    largest: int = 64 * 2**20  # bytes of one message
+
+    def __post_init__(self) -> None:
+        named = [self.party, *self.neighbours, *self.connect, *([self.hub] if self.hub else [])]
+        for name in self.members:
+            check_party(name, "members")  # a name with a wildcard would be a rule for everybody
+        if strangers := sorted(set(named) - set(self.members)):
+            raise InputError(f"members: {', '.join(strangers)} missing from {list(self.members)}.")
+        for address in filter(None, [self.listen, *self.connect.values()]):
+            check_address(address)
+        if self.behind_hub and self.hub not in self.connect:
+            raise InputError(f"connect: {self.party!r} needs the address of the hub {self.hub!r}.")
+
+    @property
+    def is_hub(self) -> bool:
+        return self.party == self.hub
+
+    @property
+    def behind_hub(self) -> bool:
+        return self.hub is not None and not self.is_hub
+
+    @property
+    def servers(self) -> dict[str, str]:
+        """Those this party connects to."""
+        if self.is_hub:
+            return {}
+        return {self.hub: self.connect[self.hub]} if self.hub else dict(self.connect)
+
+    def way_to(self, party: str) -> dict[str, str]:
+        """Where a second process of this party connects to in order to ask `party`."""
+        server = self.hub or party
+        if server not in self.connect:
+            raise InputError(f"connect: the address of {server!r} is missing; expected host:port.")
+        return {server: self.connect[server]}
+
+
+def check_address(address: str) -> None:
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit() or not 0 < int(port) < 2**16:
+        raise InputError(f"{address!r} is not an address; expected host:port, such as lab:7447.")
+
+
+def configuration(
+    place: Place, *, visiting: Mapping[str, str] | None = None, patience: float = -1
+) -> zenoh.Config:
+    """`visiting`: of a second process of the party, which only connects to these. `patience`:
+    seconds until opening a client's session fails."""
+    protocol = "tls" if place.identity else "tcp"
+    servers = place.servers if visiting is None else visiting
+    client = place.behind_hub or (visiting is not None and len(visiting) == 1)
+    listen = "" if client or visiting is not None else place.listen
+    settings: dict[str, Any] = {
+        "mode": "client" if client else "router" if place.is_hub else "peer",
+        "scouting/multicast/enabled": False,
+        "scouting/gossip/enabled": False,
+        "scouting/delay": 0,  # else opening takes half a second
+        "listen/endpoints": [f"{protocol}/{listen}"] if listen else [],
+        "connect/endpoints": [f"{protocol}/{address}" for address in servers.values()],
+        "connect/timeout_ms": round(patience * 1000) if client else -1,  # 0 would be: never again
+        "connect/exit_on_failure": client,
+        "connect/retry": RETRY,
+        "transport/shared_memory/enabled": False,
+        "transport/link/protocols": [protocol],
+        **_limits(place),
+    }
+    if place.identity:
+        settings["transport/link/tls"] = _certificates(place.identity)
+        settings["access_control"] = access(place)
+    config = zenoh.Config()
+    for key, value in settings.items():
+        config.insert_json5(key, json.dumps(value))
+    return config
+
+
+def _limits(place: Place) -> dict[str, Any]:
+    """Of time and of size. A message in many fragments is refused while it arrives; the filter,
+    which sees whole messages only, has the exact figure."""
+    sized = {
+        "flows": ["ingress", "egress"],
+        "messages": SIZED,
+        "key_exprs": ["vfl/**"],
+        "size_limit": place.largest,
+    }
+    return {
+        "transport/link/tx/lease": round(place.lease * 1000),
+        "transport/link/tx/queue/congestion_control/block/wait_before_close": round(
+            place.lease * 1e6
+        ),
+        "transport/link/rx/max_message_size": place.largest + OVERHEAD,
+        "low_pass_filter": [sized],
+    }
+
+
+def _certificates(identity: Identity) -> dict[str, Any]:
+    key, certificate = str(identity.key), str(identity.certificate)
+    return {
+        "root_ca_certificate": str(identity.authority),
+        "enable_mtls": True,
+        "verify_name_on_connect": True,
+        "close_link_on_expiration": True,
+        "listen_private_key": key,
+        "listen_certificate": certificate,
+        "connect_private_key": key,
+        "connect_certificate": certificate,
+    }
+
+
+def access(place: Place) -> dict[str, Any]:
+    """Everything that may pass, by the name at the other end of a link."""
+    others = [place.hub] if place.behind_hub else place.members
+    rules = [rule for other in others for rule in _rules_with(place, str(other))]
+    return {
+        "enabled": True,
+        "default_permission": "deny",
+        "rules": rules,
+        "subjects": [{"id": other, "cert_common_names": [other]} for other in others],
+        "policies": [
+            {
+                "subjects": [other],
+                "rules": [r["id"] for r in rules if r["id"].startswith(f"{other} ")],
+            }
+            for other in others
+        ],
+    }
+
+
+def _rules_with(place: Place, other: str) -> Iterator[Rule]:
+    """A hub speaks for everybody. A member that is no neighbour may ask and be asked; so may a
+    second process of this party."""
+    here = "*" if place.is_hub else place.party
+    there = "*" if other == place.hub else other
+    talks = other != place.party and (place.hub is not None or other in place.neighbours)
+    for flow, source, target in (("ingress", there, here), ("egress", here, there)):
+        for messages, key in _allowed(source, target, talks):
+            yield {
+                "id": f"{other} {flow} {messages[0]}",
+                "permission": "allow",
+                "flows": [flow],
+                "messages": messages,
+                "key_exprs": [key],
+            }
+
+
+def _allowed(source: str, target: str, talks: bool) -> Iterator[tuple[tuple[str, ...], str]]:
+    """What may go from source to target: its own words, and requests for what is meant for it."""
+    if talks:
+        yield MESSAGES, f"vfl/{source}/to/{target}"
+        yield ("declare_subscriber",), f"vfl/*/to/{source}"
+    yield ("liveliness_token",), f"vfl/{source}/alive"
+    yield WATCHING, "vfl/*/alive"
+    yield ("query",), f"vfl/{target}/ask/*"
+    yield ("declare_queryable", "reply"), f"vfl/{source}/ask/*"
