@@ -108,6 +108,7 @@ class Federation:
         lives.append(Life(number, seat, task, self.clock.now))
 
     async def live(self, party: str, post: Post, number: int) -> None:
+        post.listen()
         self.results[party] = await take_part(
             post,
             lambda net: self.noted(net, number),

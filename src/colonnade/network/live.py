@@ -55,6 +55,7 @@ class Live(ProjectedNetwork):
         self.era = post.era
         self.patience = patience
         self.impatient = False  # not even who is there is waited for longer than that
+        self.silent: set[str] = set()  # those whose part of an exchange did not come
 
     async def agree(self, value: Tensor | Absent, src: Group) -> list[float]:
         self.step += 1
@@ -146,7 +147,15 @@ class Live(ProjectedNetwork):
         if parcel.wait.kind == "latest":
             senders = [p for p in links.src.parties if p in self.post.peers]
             await self._patiently(senders, self.at, self.at)
-        return await self._collect(parcel, passage)
+        inbox = await self._collect(parcel, passage)
+        if not inbox.everything:
+            self._note_silence(inbox, links)
+        return inbox
+
+    def _note_silence(self, inbox: Inbox, links: Links) -> None:
+        for i, r in enumerate(self.here(links.dst)):
+            missing = links.real[r] & ~inbox.arrived[i].numpy()
+            self.silent |= {links.src.parties[s] for s in links.senders[r][missing]}
 
     def _deliver(
         self, parcel: Parcel, sender: int, receiver: int, value: Tensor | None, delay: int
@@ -293,17 +302,16 @@ async def take_part(
 
     `resume_at`: the round at which this party would go on by itself. `unlabelled`: so many rounds
     go on without the leader; one that returns takes them up where the others are. `gather`: seconds
-    that a leader waits for everybody before it begins without them.
+    that a leader waits for everybody before it begins without them. The post must be listening.
     """
-    post.listen()
     if not post.leads:
         return await _follow(post, program, patience)
     await _gather(post, gather)
     while True:
         others = [round_of(f, ()) for peer in post.peers.values() for f in peer.fronts.values()]
         resume_at = max(resume_at, min(unlabelled, max(others, default=0)))
-        post.begin_era(max(post.newest_era + 1, post.born))
-        post.reach((resume_at + 1, 0))
+        post.begin_era(max(post.newest_era + 1, post.born), (resume_at + 1, 0))
+        post.reach(post.start)
         for party in post.present():
             post.greet(party)
         net = Live(post, patience=patience)
@@ -329,12 +337,13 @@ async def _follow(
 ) -> Any:
     leader = post.peers[post.leader or ""]
     while True:
-        while not leader.fronts:
+        while not (post.era and leader.fronts):
             if leader.there:
                 post.tell(post.leader or "", ASK, (0, 0))
             await post.clock.wait(post.news, post.clock.now + AGAIN)
         net = Live(post, patience=patience)
-        net.resume_at = max(round_of(front, ()) for front in leader.fronts.values())
+        ahead = max(round_of(front, ()) for front in leader.fronts.values())
+        net.resume_at = max(round_of(post.start, ()), ahead - WINDOW)
         try:
             return await program(net)
         except Rejoin:

@@ -27,7 +27,9 @@ log = logging.getLogger(__name__)
 
 END = 1 << 60  # the round after the last
 EVERYONE = "everyone"
-BEAT, ASK, LACK, CALL = "beat", "ask", "lack", "call"  # messages that are no part of an exchange
+# Messages that are no part of an exchange: where I am; where I wait, and for you; what I have no
+# more; where this era began; the leader's call to everybody.
+BEAT, ASK, LACK, START, CALL = "beat", "ask", "lack", "start", "call"
 KEPT = 8  # exchanges of which a party can send its messages again
 UNREAD = 4096  # letters that a party keeps for exchanges to come
 VERSIONS = 4  # of a register, so that a sender may be a little ahead
@@ -92,6 +94,7 @@ class Post:
         self.peers = {p: Peer() for p in others if neighbours is None or p in neighbours}
         self.groups = {group.name: group for group in (*world.groups, self.everyone)}
         self.born, self.era, self.newest_era = born, 0, 0
+        self.start: Place = (0, 0)  # where the era began
         self.news = Signal()
         self.where: dict[Place, Place] = {}  # how far this party is, by branch
         self.letters: dict[Letter, Tensor | None] = {}  # None: "nothing to say"
@@ -141,7 +144,9 @@ class Post:
             self.tell(to, BEAT, place)
 
     def greet(self, to: str) -> None:
-        self.tell(to, BEAT, self._furthest_place(), self.greeting)
+        if self.leads and self.era:
+            self.tell(to, START, self.start)
+        self.tell(to, BEAT, self.where.get((), (0, 0)), self.greeting)
 
     def tell(self, to: str, kind: str, place: Place = (0, 0), note: str = "") -> None:
         ends = (EVERYONE, self._number(self.party), EVERYONE, self._number(to))
@@ -166,9 +171,6 @@ class Post:
 
     def _number(self, party: str) -> int:
         return self.everyone.parties.index(party)
-
-    def _furthest_place(self) -> Place:
-        return self.where.get((), (0, 0))
 
     # -- receiving --------------------------------------------------------------------------------
 
@@ -235,9 +237,9 @@ class Post:
         if header.kind == BEAT and header.note:
             self.on_greeting(sender, header.note)
 
-    def begin_era(self, era: int) -> None:
+    def begin_era(self, era: int, start: Place = (0, 0)) -> None:
         """All is void that was said before, but what registers hold."""
-        self.era, self.newest_era = era, max(era, self.newest_era)
+        self.era, self.newest_era, self.start = era, max(era, self.newest_era), start
         for known in (self.letters, self.lacking, self.passed, self.kept, self.where):
             known.clear()
         for peer in self.peers.values():
@@ -259,11 +261,13 @@ class Post:
         if header.kind == LACK:
             self.lacking[sender, header.place] = True
             return
+        if header.kind == START and sender == self.leader:
+            self.start = header.place
         if sender in self.peers:
             self.peers[sender].advance(header.place)
         if header.kind == ASK:
             self._answer(sender, header.place)
-        elif header.kind != BEAT:
+        elif header.kind not in (BEAT, START):
             self._store(header, value)
 
     def _answer(self, to: str, place: Place) -> None:

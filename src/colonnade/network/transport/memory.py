@@ -36,10 +36,13 @@ class Seat:
 
     def publish(self, to: str, data: bytes, delay: int = 0) -> None:
         if delay == 0:
-            self.room.seats[to].deliver(self.party, data)
+            self._arrive(to, data)
         else:
-            when = self.clock.now + delay
-            self.clock.call_at(when, lambda: self.room.seats[to].deliver(self.party, data))
+            self.clock.call_at(self.clock.now + delay, lambda: self._arrive(to, data))
+
+    def _arrive(self, to: str, data: bytes) -> None:
+        if to in self.room.seats:
+            self.room.seats[to].deliver(self.party, data)
 
     def close(self) -> None:
         del self.room.seats[self.party]

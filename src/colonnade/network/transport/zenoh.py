@@ -76,11 +76,7 @@ class ZenohTransport:
         self._declare(be_there)  # last: who sees us may send at once
 
     def publish(self, to: str, data: bytes, delay: int = 0) -> None:
-        if len(data) > self.place.largest:
-            raise ColonnadeError(
-                f"a message of {len(data):,} bytes to {to!r} is larger than the largest allowed, "
-                f"{self.place.largest:,} bytes."
-            )
+        _check_size(self.place, data, f"message to {to!r}")
         session = self._session
         if session is None or self._closed.is_set():
             return
@@ -95,7 +91,13 @@ class ZenohTransport:
 
         def asked(query: zenoh.Query) -> None:
             payload = query.payload.to_bytes() if query.payload else b""
-            self._hand_over(lambda: handler(payload, lambda answer: _reply(query, key, answer)))
+            self._hand_over(lambda: handler(payload, lambda answer: reply(query, answer)))
+
+        def reply(query: zenoh.Query, answer: bytes) -> None:
+            _check_size(self.place, answer, f"answer to {name!r}")
+            with contextlib.suppress(zenoh.ZError):  # whoever asked is gone
+                query.reply(key, answer)
+            query.drop()  # that was all: the asking side need not wait any longer
 
         self._declare(lambda session: session.declare_queryable(key, asked, complete=True))
 
@@ -154,7 +156,7 @@ class Lane:
 
     def __init__(self, session: zenoh.Session, sender: str, to: str, room: int) -> None:
         self.to, self.room = to, room
-        self.backlog = 0  # bytes
+        self.backlog, self.keeps_up = 0, True  # in bytes
         self._lock = threading.Lock()
         self._messages: SimpleQueue[bytes | None] = SimpleQueue()
         self._publisher = session.declare_publisher(
@@ -167,8 +169,11 @@ class Lane:
 
     def send(self, data: bytes) -> None:
         with self._lock:
-            if self.backlog + len(data) > self.room:
-                log.warning("lost a message to %s, which is too slow", self.to)
+            fits = self.backlog + len(data) <= self.room
+            if self.keeps_up and not fits:
+                log.warning("%s is too slow: messages to it are lost", self.to)
+            self.keeps_up = fits
+            if not fits:
                 return
             self.backlog += len(data)
         self._messages.put(data)
@@ -192,6 +197,7 @@ def ask(
     place: Place, party: str, name: str, payload: bytes = b"", timeout: float = 5.0
 ) -> bytes | None:
     """The answer of a party, asked from a process of its own; None if there is none in time."""
+    _check_size(place, payload, f"question {name!r} to {party!r}")
     deadline = time.monotonic() + timeout
     session = _visit(place, place.way_to(party), timeout)
     if session is None:
@@ -207,7 +213,7 @@ def ask(
 def present(place: Place, timeout: float = 2.0) -> set[str]:
     """Who is there, of those whom this party connects to, or through the hub of all."""
     servers = place.way_to(place.hub) if place.hub else dict(place.connect)
-    session = _visit(place, servers, timeout)
+    session = _visit(place, servers, timeout) if servers else None
     if session is None:
         return set()
     expected = set(place.members if place.hub else servers)
@@ -245,10 +251,11 @@ def _party_in(key: zenoh.KeyExpr) -> str:
     return str(key).split("/")[1]
 
 
-def _reply(query: zenoh.Query, key: str, answer: bytes) -> None:
-    with contextlib.suppress(zenoh.ZError):  # whoever asked is gone
-        query.reply(key, answer)
-    query.drop()  # this was all: the asking side need not wait for its timeout
+def _check_size(place: Place, data: bytes, what: str) -> None:
+    if len(data) > place.largest:
+        raise ColonnadeError(
+            f"{what}: {len(data):,} bytes are more than the largest allowed, {place.largest:,}."
+        )
 
 
 def _watch_links(session: zenoh.Session, place: Place) -> Any:

@@ -56,6 +56,8 @@ class Place:
             check_address(address)
         if self.behind_hub and self.hub not in self.connect:
             raise InputError(f"connect: {self.party!r} needs the address of the hub {self.hub!r}.")
+        if self.is_hub and not self.listen:
+            raise InputError(f"listen: the hub {self.hub!r} needs an address to listen at.")
 
     @property
     def is_hub(self) -> bool:
@@ -75,9 +77,10 @@ class Place:
     def way_to(self, party: str) -> dict[str, str]:
         """Where a second process of this party connects to in order to ask `party`."""
         server = self.hub or party
-        if server not in self.connect:
+        address = self.connect.get(server) or (self.listen if server == self.party else "")
+        if not address:
             raise InputError(f"connect: the address of {server!r} is missing; expected host:port.")
-        return {server: self.connect[server]}
+        return {server: address}
 
 
 def check_address(address: str) -> None:

@@ -1,0 +1,343 @@
+"""One party of a running federation: it trains with the others, keeps its state, and answers.
+
+It knows nothing of processes, certificates and terminals: the same code runs over Zenoh and, under
+test, through storms in virtual time.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+from torch import Tensor
+
+from colonnade.algorithms.algorithm import Point, measure
+from colonnade.algorithms.checkpoint import CheckpointError
+from colonnade.algorithms.task import Part, pad_stack
+from colonnade.errors import InputError
+from colonnade.experiments.results import LedgerRow, Result
+from colonnade.federation.digest import differences
+from colonnade.federation.federation import Federation
+from colonnade.federation.own import Own
+from colonnade.federation.record import Record, lines_of
+from colonnade.network import ABSENT, is_absent
+from colonnade.network.clock import SECOND, Signal
+from colonnade.network.live import Live, Rejoin, round_of, take_part
+from colonnade.network.post import CALL, END, Post
+from colonnade.network.transport.transport import Transport
+
+log = logging.getLogger(__name__)
+
+KEEP = 2.0  # seconds between two checkpoints
+AT_ONCE = 1024  # rows of one question
+
+
+class Greeting(msgspec.Struct, frozen=True):
+    """What parties tell each other when they meet."""
+
+    digests: dict[str, str]  # of the federation file, by key
+    rows: str = ""  # fingerprint of the ids of the aligned rows
+
+
+class Call(msgspec.Struct, frozen=True):
+    """What the label holder asks of everybody once the training is over."""
+
+    number: int
+    ids: list[str] | None = None  # these rows; None: the test rows
+    account: bool = False  # tell what left you, instead
+    over: bool = False  # there will be no more
+
+
+class Account(msgspec.Struct, frozen=True):
+    rows: list[LedgerRow]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Predictions for some rows, made without those who were absent."""
+
+    logits: Tensor  # [rows, classes]
+    absent: tuple[str, ...]
+
+
+@dataclass
+class Question:
+    ids: list[str]
+    reply: Callable[[Answer], None]
+
+
+@dataclass
+class State:
+    """What a status line shows."""
+
+    stage: str = "starting"
+    round: int = 0
+    rounds: int = 0
+    metrics: dict[str, float] = field(default_factory=dict)
+    result: Result | None = None
+
+
+class Member:
+    def __init__(
+        self,
+        federation: Federation,
+        own: Own,
+        transport: Transport,
+        folder: Path,
+        *,
+        born: int,
+        fresh: bool = False,
+        once: bool = False,
+    ) -> None:
+        """`born` grows with every start of this party. `once`: leave when training and test are
+        over, instead of answering questions."""
+        self.federation, self.own, self.folder = federation, own, folder
+        self.party, self.clock, self.transport = transport.party, transport.clock, transport
+        self.once = once
+        self.algorithm = federation.algorithm()
+        neighbours = [pair for pair in federation.edges() if self.party in pair]
+        self.post = Post(
+            self.algorithm.world(topology=federation.network.graph),
+            transport,
+            leader=federation.leader,
+            federation=federation.hash,
+            neighbours=tuple(p for pair in neighbours for p in pair if p != self.party),
+            born=born,
+        )
+        self.post.greeting = _text(Greeting(federation.digests, own.fingerprint))
+        self.post.on_greeting, self.post.on_call = self.greeted, self.called
+        self.post.on_change = self.changed
+        self.record = Record(folder, federation)
+        self.state = State(rounds=self.algorithm.total_rounds)
+        self.calls: deque[Call] = deque()
+        self.questions: deque[Question] = deque()
+        self.wake = Signal()
+        self.over = False
+        self.asked = 0  # calls so far
+        self._kept = self.clock.now
+
+    # -- the life of a party ----------------------------------------------------------------------
+
+    async def live(self) -> None:
+        start = Live(self.post)
+        self.algorithm.join(start, self.own.data)
+        self.algorithm.checkpoints = self.folder / "checkpoints"
+        if self.algorithm.resume(start):
+            log.info("%s: going on after %d rounds", self.party, min(start.resume_at, END))
+        self.record.begin()
+        self.state.stage = "waiting for the others"
+        self.post.listen()
+        resume_at = min(start.resume_at, END - 1)
+        while not self.over:
+            await self.take_part(resume_at)
+            if self.post.leads:
+                await self.lead()
+            else:
+                await self.answer()
+        self.state.stage = "done"
+
+    async def take_part(self, resume_at: int) -> None:
+        """The training, to its end."""
+        net = self.federation.network
+        await take_part(
+            self.post,
+            self.train,
+            resume_at=resume_at,
+            unlabelled=self.algorithm.unlabelled_rounds,
+            gather=net.gather,
+            patience=net.patience,
+        )
+        self.algorithm.save(self.folder / "models" / self.record.run, self.net)
+        self.state.stage = "trained"
+
+    async def train(self, net: Live) -> None:
+        self.net, net.ledger = net, self.record.ledger
+        net.watch, self.algorithm.watch = self.began, self.learnt
+        self.state.stage = "training"
+        self.algorithm.checkpoints = None  # by the clock, not after every epoch
+        await self.algorithm.train(net)
+        self.keep(END - 1)
+
+    def began(self, round: int) -> None:
+        self.state.round = round + 1
+        if self.clock.now - self._kept >= KEEP * SECOND:
+            self.keep(round)
+
+    def learnt(self, point: Point) -> None:
+        self.record.add(point)
+        self.state.metrics = point.metrics
+
+    def keep(self, rounds: int) -> None:
+        """So that a restart goes on from here; without room on the disk, from where it was kept
+        before."""
+        self._kept = self.clock.now
+        self.algorithm.checkpoints = self.folder / "checkpoints"
+        try:
+            self.algorithm.keep(self.net, rounds)
+            self.record.keep()
+        except (CheckpointError, OSError) as error:
+            log.error("%s", error)
+        self.algorithm.checkpoints = None
+
+    # -- once trained: the label holder asks ------------------------------------------------------
+
+    async def lead(self) -> None:
+        self.state.stage = "testing"
+        answer = await self.ask(None)
+        await self.collect_accounts()
+        metrics: dict[str, float] = {}
+        if self.algorithm.data.test.rows:
+            metrics = measure(answer.logits, self.algorithm.data.test.y, "test")
+        notes = list(self.own.data.notes)
+        if answer.absent:
+            notes.append(f"tested without {', '.join(answer.absent)}")
+        self.state.metrics |= metrics
+        self.state.result = self.record.result(metrics, self.net.round + 1, notes)
+        self.state.stage = "answering questions"
+        while not self.once:
+            while not self.questions:
+                await self.clock.wait(self.wake)
+            question = self.questions.popleft()
+            question.reply(await self.ask(question.ids))
+        self.call(Call(self.asked, over=True))
+        self.over = True
+
+    async def ask(self, ids: list[str] | None) -> Answer:
+        """What everybody who is there makes of these rows."""
+        self.asked += 1
+        call = Call(self.asked, ids)
+        there = self.post.present()
+        self.call(call)
+        net = self.beside(call)
+        logits = await self.algorithm.predict(net, self.part(ids))
+        away = [p for p in self.post.peers if p not in there or p in net.silent]
+        return Answer(logits, tuple(away))
+
+    async def collect_accounts(self) -> None:
+        """What left the others, as they tell it."""
+        self.call(Call(self.asked, account=True))
+        limit = self.clock.now + int(self.federation.network.patience * SECOND)
+        while self.clock.now < limit and set(self.post.present()) - self.record.told.keys():
+            await self.clock.wait(self.post.news, limit)
+
+    def call(self, call: Call) -> None:
+        for party in self.post.present():
+            self.post.tell(party, CALL, note=_text(call))
+
+    # -- and the others answer --------------------------------------------------------------------
+
+    async def answer(self) -> None:
+        """Until it is over, or the label holder has to train again."""
+        while not self.over and self.leader_is_done():
+            if not self.calls:
+                await self.clock.wait(self.post.news, self.clock.now + SECOND)
+                continue
+            call = self.calls.popleft()
+            try:
+                if self.knows(call):
+                    await self.algorithm.predict(self.beside(call), self.part(call.ids))
+            except Rejoin:
+                continue
+
+    def leader_is_done(self) -> bool:
+        fronts = self.post.peers[self.federation.leader].fronts.values()
+        return all(round_of(front, ()) >= END - 1 for front in fronts)
+
+    def called(self, sender: str, note: str) -> None:
+        try:
+            if sender != self.federation.leader:
+                self.told(sender, msgspec.json.decode(note, type=Account))
+                return
+            call = msgspec.json.decode(note, type=Call)
+        except msgspec.MsgspecError as error:
+            self.post.refuse(sender, str(error))
+            return
+        if call.over:
+            self.over = self.once
+        elif call.account:
+            self.post.tell(sender, CALL, note=_text(Account(self.record.rows())))
+        else:
+            self.calls.append(call)
+
+    def told(self, sender: str, account: Account) -> None:
+        mine = [row for row in account.rows if row.sender == sender]
+        self.record.told[sender] = lines_of(mine)
+
+    def knows(self, call: Call) -> bool:
+        """Whether this party has the rows it is asked about. If not it says nothing, which counts
+        as being absent: a made-up row would be worse."""
+        if call.ids is None or self.own.x is None or (self.own.positions(call.ids) >= 0).all():
+            return True
+        log.warning("%s: asked about rows that are not in my data; not answering", self.party)
+        return False
+
+    def beside(self, call: Call) -> Live:
+        net = Live(self.post, f"call {call.number}", patience=self.federation.network.patience)
+        net.place, net.phase, net.ledger = (END, call.number), "inference", self.record.ledger
+        net.impatient = True
+        return net
+
+    def part(self, ids: Sequence[str] | None) -> Part:
+        """The rows that are asked about, as far as they are here."""
+        if ids is None:
+            return self.algorithm.data.test
+        x: Any = ABSENT
+        if self.own.x is not None:
+            x = pad_stack([self.own.rows(ids)], max(self.algorithm.task.widths))
+        return Part(x, ABSENT, len(ids))
+
+    # -- what others say --------------------------------------------------------------------------
+
+    def greeted(self, sender: str, note: str) -> None:
+        """Parties that cannot work together find out when they meet."""
+        try:
+            theirs = msgspec.json.decode(note, type=Greeting)
+        except msgspec.MsgspecError:
+            return
+        found = ""
+        if differing := differences(self.federation.digests, theirs.digests):
+            found = f"the federation file of {sender} differs from ours in {', '.join(differing)}"
+        elif self.own.fingerprint and theirs.rows and theirs.rows != self.own.fingerprint:
+            found = f"{sender} has other rows than we: the ids of the aligned rows differ"
+        if not found:
+            return
+        log.error("%s", found)
+        if sender == self.federation.leader and self.post.era == 0:
+            raise InputError(f"{found}; all parties need the same, so ask {sender} for theirs")
+
+    def changed(self, party: str, there: bool, seconds: float) -> None:
+        if there:
+            log.info("%s: there", party)
+        else:
+            log.info("%s: away; %s", party, self.without(party))
+
+    def without(self, party: str) -> str:
+        """What this party does about one that is away."""
+        if party == self.federation.leader:
+            return "waiting for it"
+        missing = getattr(self.federation.method, "missing", "zeros")
+        if missing in ("wait", "retry"):
+            return "waiting for it where its part is needed"
+        return f"going on without it ({missing})"
+
+    def away(self) -> dict[str, float]:
+        """Who is not there, and since when (seconds)."""
+        now = self.clock.now
+        return {p: (now - k.since) / SECOND for p, k in self.post.peers.items() if not k.there}
+
+
+def predictions(answer: Answer) -> tuple[list[int], Tensor]:
+    """Classes and probabilities."""
+    if is_absent(answer.logits):
+        return [], torch.zeros(0)
+    return answer.logits.argmax(1).tolist(), torch.softmax(answer.logits, 1)
+
+
+def _text(value: msgspec.Struct) -> str:
+    return msgspec.json.encode(value).decode()
