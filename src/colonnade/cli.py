@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import os
 import signal
@@ -17,17 +16,14 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from colonnade.console import paragraphs
 from colonnade.errors import ColonnadeError, InputError
+from colonnade.federation import cli as federation
+from colonnade.federation.commands import keys_app
 
 if TYPE_CHECKING:
     from colonnade.experiments.progress import Bar
     from colonnade.experiments.reproduce.run import Reproduced
-
-
-def _paragraphs(text: str | None) -> str:
-    """Help as paragraphs: typer would keep the line breaks of the source."""
-    parts = inspect.cleandoc(text or "").split("\n\n")
-    return "\n\n".join(" ".join(part.split()) for part in parts)
 
 
 app = typer.Typer(
@@ -35,12 +31,13 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
-    help=_paragraphs("""Vertical federated learning that keeps standing when columns fall.
+    help=paragraphs("""Vertical federated learning that keeps standing when columns fall.
 
     Parties hold different columns of the same rows. Colonnade trains one model over all of
     them without moving the columns, and compares methods under crashes, lost links and delays.
 
-    Start with [bold]colonnade demo[/bold]."""),
+    Start with [bold]colonnade demo[/bold]. For a real federation, one process per party, start with
+    [bold]colonnade up --help[/bold]."""),
 )
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]
@@ -60,7 +57,7 @@ Fresh = Annotated[bool, typer.Option("--fresh", help="Start over instead of goin
 
 
 def _command(function: Callable[..., None]) -> Callable[..., None]:
-    return app.command(help=_paragraphs(function.__doc__))(function)
+    return app.command(help=paragraphs(function.__doc__))(function)
 
 
 @_command
@@ -189,6 +186,10 @@ def datasets(as_json: Json = False) -> None:
         split = f"{e.split}, {e.parties} parties"
         table.add_row(e.name, what, split, f"{e.source}; {e.note}" if e.note else e.source)
     Console().print(table)
+
+
+federation.register(app)
+app.add_typer(keys_app, name="keys")
 
 
 def _run(

@@ -137,6 +137,10 @@ class Federation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         ordered = sorted({(min(pair), max(pair)) for pair in pairs if pair[0] != pair[1]})
         return [(self.members[a], self.members[b]) for a, b in ordered]
 
+    def neighbours(self, name: str) -> tuple[str, ...]:
+        """Whom a party exchanges anything with."""
+        return tuple(b if a == name else a for a, b in self.edges() if name in (a, b))
+
     def _links(self) -> Iterator[Links]:
         algorithm = self.algorithm()
         groups = {group.name: group for group in algorithm.groups}

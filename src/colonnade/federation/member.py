@@ -101,13 +101,12 @@ class Member:
         self.party, self.clock, self.transport = transport.party, transport.clock, transport
         self.once = once
         self.algorithm = federation.algorithm()
-        neighbours = [pair for pair in federation.edges() if self.party in pair]
         self.post = Post(
             self.algorithm.world(topology=federation.network.graph),
             transport,
             leader=federation.leader,
             federation=federation.hash,
-            neighbours=tuple(p for pair in neighbours for p in pair if p != self.party),
+            neighbours=federation.neighbours(self.party),
             born=born,
         )
         self.post.greeting = _text(Greeting(federation.digests, own.fingerprint))
@@ -184,6 +183,11 @@ class Member:
         except (CheckpointError, OSError) as error:
             log.error("%s", error)
         self.algorithm.checkpoints = None
+
+    def leave(self) -> None:
+        """Politely: with its state kept."""
+        if self.state.stage == "training":
+            self.keep(max(0, self.net.rounds_begun - 1))
 
     # -- once trained: the label holder asks ------------------------------------------------------
 

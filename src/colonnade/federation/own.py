@@ -46,7 +46,7 @@ class Own:
 
     def positions(self, ids: Sequence[str]) -> Indices:
         """Where these rows are; -1 for one that is not here."""
-        return np.array([self._places.get(one, -1) for one in ids], dtype=np.int64)
+        return np.array([self.places.get(one, -1) for one in ids], dtype=np.int64)
 
     def rows(self, ids: Sequence[str]) -> Tensor:
         """The columns of these rows, scaled; average ones, which are zeros, for one that is not
@@ -58,7 +58,7 @@ class Own:
         return self.x[places.clamp(min=0)] * here[:, None]
 
     @cached_property
-    def _places(self) -> dict[str, int]:
+    def places(self) -> dict[str, int]:
         return {one: i for i, one in enumerate(self.ids)}
 
 

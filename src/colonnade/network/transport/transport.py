@@ -15,8 +15,11 @@ class Transport(Protocol):
     """One party's way to the others. It delivers bytes and tells who is there; rounds, registers,
     waits and deadlines are the engine's."""
 
-    party: str
-    clock: Clock
+    @property
+    def party(self) -> str: ...
+
+    @property
+    def clock(self) -> Clock: ...
 
     def listen(self, deliver: Deliver, notice: Notice) -> None:
         """Be there, from now on. Both functions are called by the thread of the clock."""

@@ -1,0 +1,89 @@
+"""Asking a running federation: `colonnade status` and `colonnade predict`."""
+
+from __future__ import annotations
+
+import csv
+import json
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TextIO
+
+import msgspec
+
+from colonnade.errors import ColonnadeError, InputError
+from colonnade.federation.files import read_federation
+from colonnade.federation.local import FEDERATION, Local, running
+from colonnade.federation.party import PartyFile, read_party
+from colonnade.federation.process import Asked, Predicted, need_leader, visiting
+from colonnade.network.transport.zenoh import ask
+
+READY = 60.0  # seconds for saved parties to be there again
+ANSWER = 60.0  # seconds for one request
+
+
+def find_party(path: Path) -> PartyFile:
+    """A party file, or the label holder's in the folder of `colonnade up`."""
+    if not path.is_dir():
+        return read_party(path)
+    if not (path / FEDERATION).is_file():
+        raise InputError(f"{path}: no {FEDERATION} there; give a party file or an `up` folder")
+    return read_party(path / f"{read_federation(path / FEDERATION).leader}.toml")
+
+
+def statuses(party: PartyFile, timeout: float = 3.0) -> dict[str, dict[str, Any]]:
+    """What every party tells of itself; nothing of those who do not answer."""
+    place = visiting(party)
+
+    def one(name: str) -> dict[str, Any]:
+        try:
+            answer = ask(place, name, "status", timeout=timeout)
+        except InputError:  # no address of it
+            return {}
+        return {} if answer is None else json.loads(answer)
+
+    members = party.federation.members
+    with ThreadPoolExecutor(len(members)) as pool:
+        return dict(zip(members, pool.map(one, members), strict=True))
+
+
+def predict(party: PartyFile, ids: Sequence[str] | None) -> Predicted:
+    """Predictions of those who are there."""
+    need_leader(party, "predict")
+    request = msgspec.json.encode(Asked(None if ids is None else list(ids)))
+    answer = ask(visiting(party), party.party, "predict", request, timeout=ANSWER)
+    if answer is None:
+        raise ColonnadeError(
+            f"{party.party} does not answer; it must be running: colonnade join {party.source}"
+        )
+    found = msgspec.json.decode(answer, type=Predicted)
+    if found.error:
+        raise ColonnadeError(found.error)
+    return found
+
+
+@contextmanager
+def awake(path: Path, party: PartyFile) -> Iterator[None]:
+    """The parties of an `up` folder, started again from what they saved, unless they run."""
+    if not path.is_dir() or ask(visiting(party), party.party, "status", timeout=2.0) is not None:
+        yield
+        return
+    local = Local(party.federation, path, serve=True)
+    with running(local):
+        deadline = time.monotonic() + READY
+        while local.stage() != "answering questions":
+            local.check()
+            if time.monotonic() > deadline:
+                raise ColonnadeError(f"{path}: the saved parties are not ready after {READY:.0f} s")
+            time.sleep(0.2)
+        yield
+
+
+def write_csv(found: Predicted, file: TextIO) -> None:
+    writer = csv.writer(file)
+    writer.writerow(["id", "prediction", "probability", "absent"])
+    rows = zip(found.ids, found.predictions, found.probabilities, found.absent, strict=True)
+    for one, number, probability, absent in rows:
+        writer.writerow([one, found.classes[number], f"{probability:.4f}", " ".join(absent)])

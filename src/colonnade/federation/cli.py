@@ -1,0 +1,274 @@
+"""The commands of a real federation: `join`, `up`, `status`, `predict`."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from colonnade.console import paragraphs
+from colonnade.errors import InputError
+
+if TYPE_CHECKING:
+    from colonnade.experiments.results import Result
+    from colonnade.federation.process import Predicted
+
+PartyToml = Annotated[
+    Path, typer.Argument(help="The party file: who I am, my data, my keys.", metavar="PARTY.toml")
+]
+Where = Annotated[
+    Path,
+    typer.Argument(
+        help="A party file, or the folder of [bold]colonnade up[/bold].", metavar="PARTY.toml|DIR"
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]
+
+
+def join(
+    file: PartyToml,
+    once: Annotated[
+        bool,
+        typer.Option("--once", help="Leave when training and test are over; do not answer."),
+    ] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Forget what this party kept, and start over.")
+    ] = False,
+) -> None:
+    """Run one party of a real federation, until it is over or you press Ctrl-C.
+
+    Start the parties in any order. A party that comes late or comes back, also after a crash, takes
+    up its own last checkpoint and joins the round that the others are in. When the training is over
+    it goes on answering [bold]colonnade predict[/bold].
+
+    [dim]The party file names the federation file, which is the same at every party; [bold]colonnade
+    keys[/bold] makes the certificates. Results are in the party's folder, for [bold]colonnade
+    report[/bold].[/dim]
+    """
+    from colonnade.federation import process
+    from colonnade.federation.party import read_party
+
+    party = read_party(file)
+    if fresh:
+        clear(party.folder)
+    console = Console(stderr=True)
+    process.set_up_log(console)
+    try:
+        member = process.join(party, console, once=once)
+    except KeyboardInterrupt:
+        kept = f"{party.party} has left. The same command goes on from its last checkpoint."
+        console.print(Text(kept))
+        raise typer.Exit(0) from None
+    if member.state.result is not None:
+        show_result(member.state.result, party.folder, Console())
+
+
+def up(
+    file: Annotated[Path, typer.Argument(help="The federation file.", metavar="FEDERATION.toml")],
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Folder. Default: runs/<name>-up.")
+    ] = None,
+    kill_every: Annotated[
+        float | None,
+        typer.Option(
+            "--kill-every",
+            metavar="SECONDS",
+            min=0.1,
+            help="Chaos: kill a random process about so often; it returns 1 to 3 s later.",
+        ),
+    ] = None,
+    chaos_seed: Annotated[
+        int | None, typer.Option("--chaos-seed", help="Which processes are killed, and when.")
+    ] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Start over instead of going on.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Try a federation on this machine: every party as a process of its own, with certificates.
+
+    Makes keys and party files in the output folder and runs [bold]colonnade join[/bold] for each
+    party. With [rows] in the federation file, each party's data is that of the party file beside
+    it.
+
+    Interrupted, the same command goes on from the parties' checkpoints.
+    """
+    from colonnade.experiments.runner import slug
+    from colonnade.federation.files import read_federation
+    from colonnade.federation.local import up as run
+
+    federation = read_federation(file)
+    folder = out or Path("runs") / f"{slug(federation.name)}-up"
+    if fresh:
+        clear_all(folder, federation.members)
+    console = Console(stderr=True)
+    try:
+        with console.status(f"starting {len(federation.members)} processes") as line:
+            result = run(
+                federation,
+                file,
+                folder,
+                kill_every=kill_every,
+                seed=chaos_seed,
+                watch=lambda status: line.update(Text(_progress(status))),
+                say=lambda text: console.print(Text(text)),
+            )
+    except KeyboardInterrupt:
+        console.print(Text(f"Stopped; the state is kept in {folder}. The same command goes on."))
+        raise typer.Exit(1) from None
+    leader = folder / federation.leader
+    if as_json:
+        typer.echo(json.dumps(_document(result, leader), indent=2))
+    else:
+        show_result(result, leader, Console())
+
+
+def status(file: Where, as_json: Json = False) -> None:
+    """Ask every party of a federation how it is."""
+    from colonnade.federation.asking import find_party, statuses
+
+    party = find_party(file)
+    found = statuses(party)
+    if as_json:
+        typer.echo(json.dumps(found, indent=2))
+        return
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD)
+    for column in ("party", "roles", "state", "round", "away, as it sees it"):
+        table.add_column(column)
+    for name in party.federation.members:
+        told, roles = found[name], ", ".join(party.federation.party(name).roles)
+        if not told:
+            table.add_row(name, roles, "no answer", "", "", style="dim")
+            continue
+        away = ", ".join(f"{p} since {s:.0f} s" for p, s in told["away"].items())
+        table.add_row(name, roles, told["stage"], f"{told['round']:,}", away)
+    Console().print(table)
+
+
+def predict(
+    file: Where,
+    ids: Annotated[
+        str | None,
+        typer.Option(
+            "--ids",
+            help="Rows, by id: 17,18,19, or @FILE with one in each line. Default: rows of the "
+            "label holder's file that nobody trained on.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="CSV file. Default: the standard output.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Ask the parties for predictions. Each one says which parties were absent.
+
+    At the label holder, while it runs [bold]colonnade join[/bold]. For a folder of [bold]colonnade
+    up[/bold] whose processes have ended, they are started again from what they saved.
+    """
+    from colonnade.federation import asking
+
+    party = asking.find_party(file)
+    chosen = _ids(ids)
+    with asking.awake(file, party):
+        found = asking.predict(party, chosen)
+    if as_json:
+        import msgspec
+
+        typer.echo(msgspec.json.encode(found).decode())
+        return
+    if out is None:
+        asking.write_csv(found, sys.stdout)
+    else:
+        with out.open("w", newline="", encoding="utf-8") as target:
+            asking.write_csv(found, target)
+    _say_absent(found, Console(stderr=True))
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the command line."""
+    commands: list[Callable[..., None]] = [join, up, status, predict]
+    for function in commands:
+        app.command(help=paragraphs(function.__doc__))(function)
+
+
+def clear(folder: Path) -> None:
+    """What a party kept: checkpoints and results; never its data or keys."""
+    from colonnade.experiments.results import CONFIG, RESULTS
+    from colonnade.federation.process import STATUS
+
+    for part in ("checkpoints", "history", "ledger", "models"):
+        shutil.rmtree(folder / part, ignore_errors=True)
+    for part in (CONFIG, RESULTS, STATUS, "report.html", "log.txt"):
+        (folder / part).unlink(missing_ok=True)
+
+
+def clear_all(folder: Path, members: tuple[str, ...]) -> None:
+    from colonnade.federation.local import FEDERATION, KEYS
+
+    if not (folder / FEDERATION).exists():
+        return
+    for party in members:
+        clear(folder / party)
+        (folder / f"{party}.toml").unlink(missing_ok=True)
+    shutil.rmtree(folder / KEYS, ignore_errors=True)
+    (folder / FEDERATION).unlink()
+
+
+def show_result(result: Result, folder: Path, console: Console) -> None:
+    from colonnade.experiments.report import write_report
+    from colonnade.experiments.table import Plan, cost_grid, render, summarise
+
+    plan = Plan((result.method,), (result.faults,), (result.seed,))
+    console.print(render(summarise([result], plan).grid()))
+    console.print(render(cost_grid([result], plan)))
+    for note in result.notes:
+        console.print(Text(f"Note: {note}"))
+    console.print(Text(f"Report: {write_report(folder)}"), soft_wrap=True)
+
+
+def _progress(status: dict[str, Any]) -> str:
+    if not status:
+        return "starting"
+    parts = [f"{status['party']}: {status['stage']}"]
+    if status["stage"] == "training":
+        parts.append(f"round {status['round']:,} of at most {status['rounds']:,}")
+    parts += [f"{k} {v:.4f}" for k, v in status["metrics"].items() if "accuracy" in k]
+    if status["away"]:
+        parts.append("away: " + ", ".join(f"{p} {s:.0f} s" for p, s in status["away"].items()))
+    return " · ".join(parts)
+
+
+def _document(result: Result, folder: Path) -> dict[str, Any]:
+    import msgspec
+
+    return {"folder": str(folder), "result": msgspec.to_builtins(result)}
+
+
+def _ids(text: str | None) -> list[str] | None:
+    if text is None:
+        return None
+    if text.startswith("@"):
+        path = Path(text[1:])
+        try:
+            words = path.read_text(encoding="utf-8").split()
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"--ids {text}: {path} cannot be read ({error})") from error
+    else:
+        words = [word.strip() for word in text.split(",") if word.strip()]
+    if not words:
+        raise InputError(f"--ids {text}: names no row")
+    return words
+
+
+def _say_absent(found: Predicted, console: Console) -> None:
+    absent = sorted({party for parties in found.absent for party in parties})
+    who = f"without {', '.join(absent)}" if absent else "with every party"
+    console.print(Text(f"{len(found.ids)} predictions, {who}."))

@@ -1,0 +1,246 @@
+"""All parties as processes of this machine: `colonnade up`, to try things.
+
+Each party is what it would be elsewhere: a process of its own with a certificate, a party file and
+a folder, started by `colonnade join`. With `kill_every`, processes are killed at random and started
+again, for as long as the training goes on.
+"""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import tomli_w
+
+from colonnade.errors import ColonnadeError, InputError
+from colonnade.experiments.config import Table, read_toml
+from colonnade.experiments.results import Result, read_results
+from colonnade.federation.federation import Federation
+from colonnade.federation.keys import Identity, make_authority, make_certificate
+from colonnade.federation.names import AUTHORITY
+from colonnade.federation.process import STATUS, read_status
+
+FEDERATION, KEYS, LOG = "federation.toml", "keys", "log.txt"
+TRAINED = ("trained", "testing", "answering questions", "done")
+POLITE = 5.0  # seconds to leave, before a process is killed
+
+
+@dataclass
+class Chaos:
+    """Kills a random process about every so many seconds; it comes back 1 to 3 seconds later."""
+
+    every: float
+    random: Random
+    due: float = 0.0
+    kills: int = 0
+    returns: dict[str, float] = field(default_factory=dict)
+
+    def schedule(self, now: float) -> None:
+        self.due = now + self.every * self.random.uniform(0.5, 1.5)
+
+
+class Local:
+    """The processes of a federation on this machine."""
+
+    def __init__(self, federation: Federation, folder: Path, *, serve: bool = False) -> None:
+        self.federation, self.folder, self.serve = federation, folder, serve
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    @property
+    def leader(self) -> str:
+        return self.federation.leader
+
+    def start(self, party: str) -> None:
+        folder = self.folder / party
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / STATUS).unlink(missing_ok=True)
+        command = [sys.executable, "-m", "colonnade", "join", str(self.folder / f"{party}.toml")]
+        command += [] if self.serve else ["--once"]
+        with (folder / LOG).open("ab") as log:
+            self.processes[party] = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+
+    def kill(self, party: str) -> None:
+        """As a power cut would."""
+        process = self.processes.pop(party)
+        process.kill()
+        process.wait()
+
+    def stop(self) -> None:
+        """Ask all to leave; kill who does not."""
+        for process in self.processes.values():
+            process.send_signal(signal.SIGTERM)
+        deadline = time.monotonic() + POLITE
+        for process in self.processes.values():
+            try:
+                process.wait(max(0.1, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self.processes.clear()
+
+    def stage(self) -> str:
+        """Of the label holder."""
+        return str(read_status(self.folder / self.leader).get("stage", "starting"))
+
+    def check(self) -> None:
+        """A process that ended with an error takes the whole trial with it."""
+        for party, process in self.processes.items():
+            code = process.poll()
+            if code not in (None, 0):
+                kind = InputError if code == 2 else ColonnadeError
+                raise kind(f"{party} ended with an error: {last_words(self.folder / party / LOG)}")
+
+
+def up(
+    federation: Federation,
+    source: Path,
+    folder: Path,
+    *,
+    kill_every: float | None = None,
+    seed: int | None = None,
+    watch: Callable[[dict[str, Any]], None] = lambda status: None,
+    say: Callable[[str], None] = lambda text: None,
+) -> Result:
+    """Train with one process per party, to the end; the result is the label holder's."""
+    prepare(federation, source, folder)
+    chaos = None if kill_every is None else Chaos(kill_every, Random(seed))
+    with running(Local(federation, folder)) as local:
+        _wait(local, chaos, watch, say)
+    (result,) = read_results(folder / federation.leader)
+    if chaos is not None:
+        say(f"{chaos.kills} processes were killed while the training went on.")
+    return result
+
+
+@contextmanager
+def running(local: Local) -> Iterator[Local]:
+    try:
+        for party in local.federation.members:
+            local.start(party)
+        yield local
+    finally:
+        local.stop()
+
+
+def _wait(
+    local: Local,
+    chaos: Chaos | None,
+    watch: Callable[[dict[str, Any]], None],
+    say: Callable[[str], None],
+) -> None:
+    while True:
+        time.sleep(0.1)
+        local.check()
+        watch(read_status(local.folder / local.leader))
+        leader = local.processes.get(local.leader)
+        if leader is not None and leader.poll() == 0:
+            return
+        if chaos is not None:
+            stir(local, chaos, say)
+
+
+def stir(local: Local, chaos: Chaos, say: Callable[[str], None]) -> None:
+    """What is due: a process to be killed, others to come back."""
+    now, stage = time.monotonic(), local.stage()
+    for party, when in list(chaos.returns.items()):
+        if now >= when:
+            del chaos.returns[party]
+            local.start(party)
+    if stage in TRAINED:
+        return
+    if stage == "training" and chaos.due == 0.0:
+        chaos.schedule(now)
+    if chaos.due and now >= chaos.due and local.processes:
+        party = chaos.random.choice(sorted(local.processes))
+        local.kill(party)
+        chaos.kills += 1
+        chaos.returns[party] = now + chaos.random.uniform(1, 3)
+        say(f"killed {party}")
+        chaos.schedule(now)
+
+
+# -- files -----------------------------------------------------------------------------------------
+
+
+def prepare(federation: Federation, source: Path, folder: Path) -> None:
+    """Endpoints, keys and party files of a federation on this machine."""
+    if (folder / FEDERATION).exists():
+        known = read_toml(folder / FEDERATION)
+        if _without_endpoints(known) != _without_endpoints(federation.table()):
+            raise InputError(
+                f"{folder}: holds another federation; choose another folder with --out, or start "
+                "over there with --fresh"
+            )
+    elif folder.exists() and any(folder.iterdir()):
+        raise InputError(f"{folder}: is not empty and holds no federation; choose another --out")
+    folder.mkdir(parents=True, exist_ok=True)
+    members = federation.members
+    local = federation.with_endpoints(dict(zip(members, free_addresses(len(members)), strict=True)))
+    (folder / FEDERATION).write_text(local.toml(), encoding="utf-8")
+    if federation.network.transport == "tls":
+        _make_keys(local, folder / KEYS)
+    for party in members:
+        (folder / f"{party}.toml").write_text(
+            tomli_w.dumps(party_table(federation, party, source)), encoding="utf-8"
+        )
+
+
+def _make_keys(federation: Federation, keys: Path) -> None:
+    if not Identity.of(keys, AUTHORITY).certificate.exists():
+        make_authority(keys, federation.name)
+    for party in federation.members:
+        if not Identity.of(keys, party).certificate.exists():
+            make_certificate(keys, party)
+
+
+def party_table(federation: Federation, party: str, source: Path) -> Table:
+    """The party file for this machine; its data is that of the party file beside the federation
+    file."""
+    table: Table = {"federation": FEDERATION, "party": party, "folder": party}
+    if federation.network.transport == "tls":
+        table["keys"] = KEYS
+    holds = {*federation.clients, federation.leader}
+    if federation.rows is None or party not in holds:
+        return table
+    beside = source.parent / f"{party}.toml"
+    if not beside.exists():
+        raise InputError(
+            f"{beside}: missing; {party} has data, so its party file is needed beside {source}"
+        )
+    data = dict(read_toml(beside).get("data", {}))
+    if "path" in data:
+        data["path"] = str((beside.parent / Path(data["path"]).expanduser()).resolve())
+    return {**table, "data": data}
+
+
+def _without_endpoints(table: Table) -> Table:
+    parties = [{k: v for k, v in p.items() if k != "endpoint"} for p in table.get("parties", [])]
+    return {**table, "parties": parties}
+
+
+def free_addresses(count: int) -> list[str]:
+    """Of this machine only, and free at this moment."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
+    finally:
+        for one in sockets:
+            one.close()
+
+
+def last_words(path: Path) -> str:
+    lines = [line.strip() for line in path.read_text(errors="replace").splitlines() if line.strip()]
+    return " ".join(lines[-3:])[-1000:] or f"no reason given; see {path}"
