@@ -237,8 +237,9 @@ class Member:
     # -- and the others answer --------------------------------------------------------------------
 
     async def answer(self) -> None:
-        """Until it is over, or the label holder has to train again."""
-        while not self.over and self.leader_is_done():
+        """Until it is over, or the label holder has begun anew and is not done."""
+        era = self.post.era
+        while not self.over and (self.post.era == era or self.leader_is_done()):
             if not self.calls:
                 await self.clock.wait(self.post.news, self.clock.now + SECOND)
                 continue
@@ -251,7 +252,7 @@ class Member:
 
     def leader_is_done(self) -> bool:
         fronts = self.post.peers[self.federation.leader].fronts.values()
-        return all(round_of(front, ()) >= END - 1 for front in fronts)
+        return all(round_of(front, ()) >= END - 1 for front in fronts)  # or nothing is known yet
 
     def called(self, sender: str, note: str) -> None:
         try:

@@ -336,6 +336,7 @@ async def _follow(
     post: Post, program: Callable[[Live], Coroutine[Any, Any, Any]], patience: float
 ) -> Any:
     leader = post.peers[post.leader or ""]
+    joined = 0  # the era this party has taken part in
     while True:
         while not (post.era and leader.fronts):
             if leader.there:
@@ -343,7 +344,10 @@ async def _follow(
             await post.clock.wait(post.news, post.clock.now + AGAIN)
         net = Live(post, patience=patience)
         ahead = max(round_of(front, ()) for front in leader.fronts.values())
-        net.resume_at = max(round_of(post.start, ()), ahead - WINDOW)
+        early = 0 if joined == post.era else WINDOW  # the leader may be ahead of us, but not by more
+        net.resume_at = max(round_of(post.start, ()), ahead - early)
+        joined = post.era
+        post.passed.clear()
         try:
             return await program(net)
         except Rejoin:
