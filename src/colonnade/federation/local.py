@@ -7,14 +7,14 @@ again, for as long as the training goes on.
 
 from __future__ import annotations
 
-import signal
+import os
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from multiprocessing import get_context
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -32,6 +32,13 @@ from colonnade.federation.process import STATUS, read_status
 FEDERATION, KEYS, LOG = "federation.toml", "keys", "log.txt"
 TRAINED = ("trained", "testing", "answering questions", "done")
 POLITE = 5.0  # seconds to leave, before a process is killed
+
+
+def begin(*arguments: Any) -> None:
+    """In the new process, where this is imported already."""
+    from colonnade.federation import nursery
+
+    nursery.join(*arguments)
 
 
 @dataclass
@@ -53,7 +60,10 @@ class Local:
 
     def __init__(self, federation: Federation, folder: Path, *, serve: bool = False) -> None:
         self.federation, self.folder, self.serve = federation, folder, serve
-        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.processes: dict[str, ForkServerProcess] = {}
+        self.born = get_context("forkserver")
+        self.born.set_forkserver_preload(["colonnade.federation.nursery"])
+        os.environ["COLONNADE_NURSERY"] = str(folder / FEDERATION)
 
     @property
     def leader(self) -> str:
@@ -63,30 +73,27 @@ class Local:
         folder = self.folder / party
         folder.mkdir(parents=True, exist_ok=True)
         (folder / STATUS).unlink(missing_ok=True)
-        command = [sys.executable, "-m", "colonnade", "join", str(self.folder / f"{party}.toml")]
-        command += [] if self.serve else ["--once"]
-        with (folder / LOG).open("ab") as log:
-            self.processes[party] = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-            )
+        arguments = (self.folder / f"{party}.toml", folder / LOG, not self.serve)
+        process = self.born.Process(target=begin, args=arguments, name=party)
+        process.start()
+        self.processes[party] = process
 
     def kill(self, party: str) -> None:
         """As a power cut would."""
         process = self.processes.pop(party)
         process.kill()
-        process.wait()
+        process.join()
 
     def stop(self) -> None:
         """Ask all to leave; kill who does not."""
         for process in self.processes.values():
-            process.send_signal(signal.SIGTERM)
+            process.terminate()
         deadline = time.monotonic() + POLITE
         for process in self.processes.values():
-            try:
-                process.wait(max(0.1, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
+            process.join(max(0.1, deadline - time.monotonic()))
+            if process.exitcode is None:
                 process.kill()
-                process.wait()
+                process.join()
         self.processes.clear()
 
     def stage(self) -> str:
@@ -96,7 +103,7 @@ class Local:
     def check(self) -> None:
         """A process that ended with an error takes the whole trial with it."""
         for party, process in self.processes.items():
-            code = process.poll()
+            code = process.exitcode
             if code not in (None, 0):
                 kind = InputError if code == 2 else ColonnadeError
                 raise kind(f"{party} ended with an error: {last_words(self.folder / party / LOG)}")
@@ -144,7 +151,7 @@ def _wait(
         local.check()
         watch(read_status(local.folder / local.leader))
         leader = local.processes.get(local.leader)
-        if leader is not None and leader.poll() == 0:
+        if leader is not None and leader.exitcode == 0:
             return
         if chaos is not None:
             stir(local, chaos, say)

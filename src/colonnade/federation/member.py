@@ -28,7 +28,7 @@ from colonnade.federation.own import Own
 from colonnade.federation.record import Record, lines_of
 from colonnade.network import ABSENT, is_absent
 from colonnade.network.clock import SECOND, Signal
-from colonnade.network.live import Live, Rejoin, round_of, take_part
+from colonnade.network.live import Live, Rejoin, finish, round_of, take_part
 from colonnade.network.post import CALL, END, Post
 from colonnade.network.transport.transport import Transport
 
@@ -154,6 +154,7 @@ class Member:
         )
         self.algorithm.save(self.folder / "models" / self.record.run, self.net)
         self.state.stage = "trained"
+        finish(self.post)
 
     async def train(self, net: Live) -> None:
         self.net, net.ledger = net, self.record.ledger
@@ -192,6 +193,7 @@ class Member:
     # -- once trained: the label holder asks ------------------------------------------------------
 
     async def lead(self) -> None:
+        await self.assemble()
         self.state.stage = "testing"
         answer = await self.ask(None)
         await self.collect_accounts()
@@ -211,6 +213,13 @@ class Member:
             question.reply(await self.ask(question.ids))
         self.call(Call(self.asked, over=True))
         self.over = True
+
+    async def assemble(self) -> None:
+        """A test is worth waiting a while for those who are away."""
+        limit = self.clock.now + int(self.federation.network.gather * SECOND)
+        ready = lambda: all(k.there and k.reached((END, 0)) for k in self.post.peers.values())  # noqa: E731
+        while not ready() and self.clock.now < limit:
+            await self.clock.wait(self.post.news, limit)
 
     async def ask(self, ids: list[str] | None) -> Answer:
         """What everybody who is there makes of these rows."""

@@ -326,7 +326,7 @@ async def take_part(
 
 
 def finish(post: Post) -> None:
-    """Tell everybody that it is over."""
+    """Tell everybody that it is over here."""
     post.reach((END, 0))
     for party in post.present():
         post.beat(party)
@@ -344,7 +344,9 @@ async def _follow(
             await post.clock.wait(post.news, post.clock.now + AGAIN)
         net = Live(post, patience=patience)
         ahead = max(round_of(front, ()) for front in leader.fronts.values())
-        early = 0 if joined == post.era else WINDOW  # the leader may be ahead of us, but not by more
+        early = (
+            0 if joined == post.era else WINDOW
+        )  # the leader may be ahead of us, but not by more
         net.resume_at = max(round_of(post.start, ()), ahead - early)
         joined = post.era
         post.passed.clear()

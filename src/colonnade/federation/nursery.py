@@ -1,0 +1,44 @@
+"""Where the processes of `colonnade up` are born: with everything imported and the data read, so
+that a party that was killed is back within a moment."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import torch
+
+from colonnade.cli import main
+from colonnade.errors import ColonnadeError
+from colonnade.federation import process
+from colonnade.federation.federation import loaded
+from colonnade.federation.files import read_federation
+
+FILE = "COLONNADE_NURSERY"  # the federation file whose data is read beforehand
+
+__all__ = ["join", "process"]
+
+
+def _read_data() -> None:
+    torch.set_num_threads(1)  # threads do not survive the birth of a process
+    with suppress(ColonnadeError):
+        federation = read_federation(Path(os.environ[FILE]))
+        if federation.data is not None:
+            loaded(federation.data, federation.seed)
+
+
+def join(file: Path, log: Path, once: bool) -> None:
+    """What `colonnade join` does, with its output in a file."""
+    os.setsid()
+    target = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    for descriptor in (1, 2):
+        os.dup2(target, descriptor)
+    os.close(target)
+    sys.argv = ["colonnade", "join", str(file), *(["--once"] if once else [])]
+    main()
+
+
+if FILE in os.environ:
+    _read_data()
