@@ -30,7 +30,7 @@ from colonnade.network.clock import SECOND
 from colonnade.network.inbox import Inbox
 from colonnade.network.network import AFTER, Network, Place
 from colonnade.network.parcel import BYTES, Parcel, Wait
-from colonnade.network.post import ASK, END, Post, reached
+from colonnade.network.post import ASK, END, Peer, Post, reached
 from colonnade.network.projected import ProjectedNetwork
 from colonnade.network.samplers import Passage
 from colonnade.network.topology import Group, Links
@@ -40,6 +40,7 @@ log = logging.getLogger(__name__)
 
 WINDOW = 2  # rounds that a party may be ahead of another
 AGAIN = SECOND // 4  # between two questions to somebody who is waited for
+DONE = AFTER - 1  # the step after all steps of a round, and before what follows a loop
 LOOK_ROUND = SECOND  # so long a restarted leader listens before it goes on
 
 
@@ -282,7 +283,7 @@ def round_of(front: Place, place: Place) -> int:
     depth = len(place)
     if front[:depth] != place:
         return END if reached(front, place) else 0
-    over = len(front) > depth + 1 and front[depth + 1] >= AFTER  # between two loops
+    over = len(front) > depth + 1 and front[depth + 1] >= DONE
     return max(0, front[depth] - 1 + over) if len(front) > depth else 0
 
 
@@ -308,9 +309,10 @@ async def take_part(
         return await _follow(post, program, patience)
     await _gather(post, gather)
     while True:
-        others = [round_of(f, ()) for peer in post.peers.values() for f in peer.fronts.values()]
-        resume_at = max(resume_at, min(unlabelled, max(others, default=0)))
-        post.begin_era(max(post.newest_era + 1, post.born), (resume_at + 1, 0))
+        fronts = [front for peer in post.peers.values() for front in peer.fronts.values()]
+        others = [round_of(front, ()) for front in fronts if front != (0, 0)]
+        resume_at = max(resume_at, min([unlabelled, *others]) if others else 0)
+        post.begin_era(max(post.newest_era + 1, post.born), (resume_at, DONE))
         post.reach(post.start)
         for party in post.present():
             post.greet(party)
@@ -338,10 +340,7 @@ async def _follow(
     leader = post.peers[post.leader or ""]
     joined = 0  # the era this party has taken part in
     while True:
-        while not (post.era and leader.fronts):
-            if leader.there:
-                post.tell(post.leader or "", ASK, (0, 0))
-            await post.clock.wait(post.news, post.clock.now + AGAIN)
+        await _summons(post, leader)
         net = Live(post, patience=patience)
         ahead = max(round_of(front, ()) for front in leader.fronts.values())
         early = (
@@ -354,6 +353,16 @@ async def _follow(
             return await program(net)
         except Rejoin:
             log.info("going on from the round of %s", post.leader)
+
+
+async def _summons(post: Post, leader: Peer) -> None:
+    """Until the leader has begun and told where it is."""
+    ask_at = post.clock.now + AGAIN
+    while not (post.era and leader.fronts):
+        if leader.there and post.clock.now >= ask_at:
+            post.tell(post.leader or "", ASK, (0, 0))
+            ask_at = post.clock.now + AGAIN
+        await post.clock.wait(post.news, max(ask_at, post.clock.now + 1))
 
 
 async def _gather(post: Post, seconds: float) -> None:
