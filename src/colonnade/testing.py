@@ -1,26 +1,35 @@
-"""Tools to test choreographies: the same program on both engines, in virtual time.
+"""Tools to test choreographies: the same program on all engines.
 
 one = stacked(settings, data, fault=fault)
-each = projected(settings, data, fault=fault)
-assert difference(one, each) == 0
+each = projected(settings, data, fault=fault)  # in virtual time, under the same faults
+real = live(settings, data)                    # as parties do it for real, in virtual time
+wire = over_zenoh(settings, data, keys)        # the same, over the loopback interface
+assert difference(one, each) == difference(one, real) == difference(one, wire) == 0
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
 from colonnade.algorithms import registry
-from colonnade.algorithms.algorithm import Algorithm, Settings
+from colonnade.algorithms.algorithm import Algorithm, Settings, measure
 from colonnade.algorithms.task import Task
 from colonnade.data import VerticalData
 from colonnade.experiments.run import build, drive
 from colonnade.network import Network, ProjectedNetwork, StackedNetwork, World
-from colonnade.network.clock import Clock
+from colonnade.network.clock import SECOND, Clock, WallClock
+from colonnade.network.live import Live, finish, take_part
+from colonnade.network.post import END, Post
 from colonnade.network.transport.memory import MemoryTransport
+from colonnade.network.transport.transport import Transport
+
+PATIENCE = 60.0  # seconds; a busy machine must not change the result of a test
 
 
 def run_stacked(world: World, program: Callable[[Network], Coroutine[Any, Any, Any]]) -> Any:
@@ -71,6 +80,88 @@ def projected(
         return _train(algorithm, net)
 
     return run_projected(kind(settings, task).world(**facts), program)
+
+
+def live(settings: Settings, data: VerticalData, seed: int = 0) -> dict[str, Trained]:
+    """Train and evaluate as real parties do, but in one thread and in virtual time."""
+    clock = Clock()
+    room = MemoryTransport(clock)
+    parties = _members(settings, data, seed, room.seat)
+    results = clock.run(*[(party, program()) for party, program in parties.items()])
+    return dict(zip(parties, results, strict=True))
+
+
+def over_zenoh(
+    settings: Settings, data: VerticalData, keys: Path, seed: int = 0
+) -> dict[str, Trained]:
+    """Train and evaluate over mutual TLS, every party in a thread of its own. `keys`: a folder for
+    certificates."""
+    from colonnade.federation.keys import Identity, make_authority, make_certificate
+    from colonnade.federation.local import free_addresses
+    from colonnade.network.transport.zenoh import Place, ZenohTransport
+
+    names = registry()[settings.algorithm](settings, Task.of(data, seed)).world().parties
+    make_authority(keys, "test")
+    for party in names:
+        make_certificate(keys, party)
+    at = dict(zip(names, free_addresses(len(names)), strict=True))
+
+    def seat(party: str) -> ZenohTransport:
+        others = tuple(name for name in names if name != party)
+        earlier = {name: at[name] for name in names[: names.index(party)]}
+        identity = Identity.of(keys, party)
+        return ZenohTransport(
+            Place(party, at[party], earlier, names, others, identity), WallClock()
+        )
+
+    seats = {party: seat(party) for party in names}
+    try:
+        parties = _members(settings, data, seed, seats.__getitem__)
+        with ThreadPoolExecutor(len(names)) as pool:
+            runs = {
+                party: pool.submit(seats[party].clock.run, (party, program()))
+                for party, program in parties.items()
+            }
+            return {party: run.result()[0] for party, run in runs.items()}
+    finally:
+        for each in seats.values():
+            each.close()
+
+
+def _members(
+    settings: Settings, data: VerticalData, seed: int, seat: Callable[[str], Transport]
+) -> Mapping[str, Callable[[], Coroutine[Any, Any, Trained]]]:
+    """What each party runs. Built one after the other: their first weights come from torch's global
+    stream."""
+    kind, task = registry()[settings.algorithm], Task.of(data, seed)
+    programs = {}
+    for party in kind(settings, task).world().parties:
+        algorithm = kind(settings, task)
+        post = Post(algorithm.world(), seat(party), leader=algorithm.labels.parties[0])
+        algorithm.join(Live(post), data)
+        programs[party] = lambda algorithm=algorithm, post=post: _live(algorithm, post)
+    return programs
+
+
+async def _live(algorithm: Algorithm, post: Post) -> Trained:
+    nets: list[Live] = []
+
+    async def train(net: Live) -> None:
+        nets[:] = [net]
+        await algorithm.train(net)
+
+    post.listen()
+    await take_part(post, train, gather=PATIENCE, patience=PATIENCE)
+    finish(post)
+    ended, (net,) = post.clock.now, nets
+    test = Live(post, "test", patience=PATIENCE)
+    test.place, test.phase, test.ledger = (END, 1), "inference", net.ledger
+    metrics = {}
+    if algorithm.data.test.rows:
+        logits = await algorithm.predict(test, algorithm.data.test)
+        if net.here(algorithm.labels):
+            metrics = measure(logits, algorithm.data.test.y, "test")
+    return Trained(algorithm, net, metrics, ended / SECOND)
 
 
 async def _train(algorithm: Algorithm, net: Network) -> Trained:

@@ -24,7 +24,7 @@ from colonnade.network.faults import (
     Trace,
 )
 from colonnade.network.samplers import Recorder
-from colonnade.testing import Trained, difference, projected, stacked
+from colonnade.testing import Trained, difference, live, over_zenoh, projected, stacked
 
 ALGORITHMS = list(registry())
 FAULTS = [
@@ -139,6 +139,30 @@ def test_every_variant_trains_the_same_model_on_both_engines(
     assert difference(one, each) < 1e-6
     told = next(trained.metrics for trained in each.values() if trained.metrics)
     assert told == pytest.approx(one.metrics, abs=1e-6)
+
+
+def same_run(one: Trained, each: dict[str, Trained]) -> None:
+    assert difference(one, each) < 1e-5
+    told = [trained.metrics for trained in each.values() if trained.metrics]
+    assert told == [pytest.approx(one.metrics, abs=1e-5)]
+    rows = sorted(one.net.ledger.rows())
+    assert sorted(row for t in each.values() for row in t.net.ledger.rows()) == rows
+
+
+@pytest.mark.usefixtures("double_precision")
+@pytest.mark.parametrize(("name", "more"), EVERY_VARIANT, ids=str)
+def test_parties_as_they_are_deployed_train_the_same_model(
+    name: str, more: dict[str, object]
+) -> None:
+    method = settings(name, 2, **more)
+    same_run(stacked(method, digits(300)), live(method, digits(300)))
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_parties_on_a_real_network_train_the_same_model(name: str, tmp_path: Path) -> None:
+    one = stacked(settings(name, 2), digits(300))
+    same_run(one, live(settings(name, 2), digits(300)))
+    same_run(one, over_zenoh(settings(name, 2), digits(300), tmp_path))
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

@@ -266,7 +266,8 @@ class Live(ProjectedNetwork):
     def _fits(self, letter: Tensor, parcel: Parcel, sender: int, receiver: int) -> bool:
         """A stranger's numbers: the right kind, so many, and all of them numbers."""
         shape = (*parcel.shape[:-1], parcel.width(sender, receiver))
-        if letter.shape == shape and letter.dtype == torch.float32:
+        kind = torch.get_default_dtype()
+        if letter.shape == shape and letter.dtype == kind:
             if math.isfinite(letter.sum()) or bool(letter.isfinite().all()):
                 return True
             found = "numbers that are not finite"
@@ -274,7 +275,7 @@ class Live(ProjectedNetwork):
             found = f"{letter.dtype} {tuple(letter.shape)}"
         if parcel.wait.kind != "latest" or letter.shape[1:] != shape[1:]:  # not a shorter batch
             party = parcel.links.src.parties[sender]
-            self.post.refuse(party, f"{parcel.kind}: {found}, expected float32 {shape}")
+            self.post.refuse(party, f"{parcel.kind}: {found}, expected {kind} {shape}")
         return False
 
 
