@@ -9,6 +9,9 @@ import pytest
 
 from colonnade.algorithms import registry
 from colonnade.algorithms.leaves import updated
+from colonnade.federation.federation import Federation
+from colonnade.federation.party import WORDS, OwnSpec
+from colonnade.federation.specs import ConnectionSpec, PartySpec, RowsSpec
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -34,3 +37,19 @@ def test_the_reference_names_every_key_of_every_algorithm() -> None:
         assert f"`{name}`" in page
         for key in kind.settings.__struct_fields__:
             assert f"`{key}`" in page, (name, key)
+
+
+def test_the_reference_names_every_key_of_federation_and_party_files() -> None:
+    page = (ROOT / "docs" / "reference" / "federation-file.md").read_text()
+    specs = (Federation, PartySpec, RowsSpec, ConnectionSpec, OwnSpec)
+    keys = {key for spec in specs for key in spec.__struct_fields__} | set(WORDS)
+    for key in keys - {"method", "parties", "rows", "data", "network"}:
+        assert f"`{key}`" in page, key
+    for table in ("[method]", "[[parties]]", "[rows]", "[data]", "[network]"):
+        assert f"`{table}`" in page, table
+
+
+@pytest.mark.parametrize("name", ["federation.toml", "hospital.toml"])
+def test_the_tutorial_shows_the_files_of_its_example(name: str) -> None:
+    page = (ROOT / "docs" / "tutorial" / "three-hospitals.md").read_text()
+    assert (ROOT / "examples" / "three-hospitals" / name).read_text() in page

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Self, cast
 
 import msgspec
@@ -122,19 +122,31 @@ class Live(ProjectedNetwork):
         if self.post.leads and self.post.peers:
             await self._attend(lambda: bool(self.post.present()), list)
 
-    async def _patiently(self, parties: Sequence[str], place: Place, mine: Place) -> None:
-        """Until they have reached the place, but not longer than `patience`: then they are late."""
+    async def _patiently(
+        self, parties: Sequence[str], place: Place, mine: Place, alone: bool = False
+    ) -> None:
+        """Until they have reached the place, but not longer than `patience`: who has not is late.
+        Unless nobody has, and this party is the one that is too quick; `alone`: even then."""
         peers = {party: self.post.peers[party] for party in parties}
         for peer in peers.values():
             peer.late = peer.late and not peer.reached(place)
+        limit = self.clock.now + int(self.patience * SECOND)
 
         def behind() -> list[str]:
             return [p for p, k in peers.items() if k.there and not k.late and not k.reached(place)]
 
-        limit = self.clock.now + int(self.patience * SECOND)
-        await self._attend(lambda: not behind(), behind, limit, mine)
+        def ready() -> bool:
+            if self.clock.now >= limit and (alone or any(k.reached(place) for k in peers.values())):
+                return True
+            return not behind() and (alone or self._in_company(peers, place))
+
+        await self._attend(ready, behind, place=mine)
         for party in behind():
             peers[party].late = True
+
+    def _in_company(self, peers: Mapping[str, Peer], place: Place) -> bool:
+        there = [peer for peer in peers.values() if peer.there]
+        return not there or any(peer.reached(place) for peer in there)
 
     # -- exchanges --------------------------------------------------------------------------------
 
@@ -147,7 +159,7 @@ class Live(ProjectedNetwork):
             return cast(Inbox, ABSENT)
         if parcel.wait.kind == "latest":
             senders = [p for p in links.src.parties if p in self.post.peers]
-            await self._patiently(senders, self.at, self.at)
+            await self._patiently(senders, self.at, self.at, alone=True)
         inbox = await self._collect(parcel, passage)
         if not inbox.everything:
             self._note_silence(inbox, links)
@@ -360,10 +372,11 @@ async def _summons(post: Post, leader: Peer) -> None:
     """Until the leader has begun and told where it is."""
     ask_at = post.clock.now + AGAIN
     while not (post.era and leader.fronts):
-        if leader.there and post.clock.now >= ask_at:
-            post.tell(post.leader or "", ASK, (0, 0))
+        if post.clock.now >= ask_at:
             ask_at = post.clock.now + AGAIN
-        await post.clock.wait(post.news, max(ask_at, post.clock.now + 1))
+            if leader.there:
+                post.tell(post.leader or "", ASK, (0, 0))
+        await post.clock.wait(post.news, ask_at)
 
 
 async def _gather(post: Post, seconds: float) -> None:

@@ -3,10 +3,12 @@ delays, duplicates and reordering. The same seed gives the same storm."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from random import Random
+from typing import Any
 
-from colonnade.network.clock import SECOND, Clock
+from colonnade.network.clock import SECOND, Clock, Task
 from colonnade.network.transport.transport import Deliver, Notice
 
 MILLISECOND = SECOND // 1000
@@ -93,3 +95,74 @@ class StormSeat:
             self.open = False
             del self.storm.seats[self.party]
             self.storm.announce(self.party, False)
+
+
+@dataclass
+class Life:
+    """One run of one party's process."""
+
+    seat: StormSeat
+    task: Task
+    begun: int  # nanoseconds
+    ended: int | None = None
+
+
+Live = Callable[[StormSeat, int], Coroutine[Any, Any, Any]]  # with the number of the life, from 0
+
+
+class Crew:
+    """Parties that start, crash and return as a seed says, in weather of its choice."""
+
+    def __init__(self, seed: int, parties: tuple[str, ...], live: Live) -> None:
+        self.random, self.clock = Random(seed), Clock()
+        weather = Weather(
+            delay=self.random.choice([0.5, 2, 20]),
+            gust=self.random.choice([0, 0.02, 0.1]),
+            duplicate=self.random.choice([0, 0.05, 0.3]),
+            notice=self.random.choice([5, 200, 2000]),
+        )
+        self.storm = Storm(self.clock, seed, weather)
+        self.parties, self.live = parties, live
+        self.lives: dict[str, list[Life]] = {party: [] for party in parties}
+        self.results: dict[str, Any] = {}  # of those who are done
+
+    def run(self, crashes: int, *, horizon: float = 600.0) -> dict[str, Any]:
+        """Until everybody is done; TimeoutError after so many virtual seconds."""
+        for party in self.parties:
+            self._start_at(int(self.random.uniform(0, 0.3) * SECOND), party)
+        span = self.random.choice([0.3, 2, 8])
+        for _ in range(crashes):
+            party = self.random.choice(self.parties)
+            when = int(self.random.uniform(0, span) * SECOND)
+            back = when + int(self.random.uniform(0.001, 3) * SECOND)
+            self.clock.call_at(when, lambda p=party, b=back: self.crash(p, b))
+        self.clock.run(("watch", self._watch(int(horizon * SECOND))))
+        return self.results
+
+    def crash(self, party: str, back: int) -> None:
+        """End a process where it stands; another one starts later. Nothing if it is not there."""
+        lives = self.lives[party]
+        if not lives or lives[-1].ended is not None or party in self.results:
+            return
+        lives[-1].ended = self.clock.now
+        lives[-1].seat.close()
+        self.clock.cancel(lives[-1].task)
+        self._start_at(back, party)
+
+    async def _watch(self, horizon: int) -> None:
+        while len(self.results) < len(self.parties):
+            await self.clock.sleep_until(self.clock.now + SECOND // 10)
+            if self.clock.now > horizon:
+                left = [party for party in self.parties if party not in self.results]
+                raise TimeoutError(f"not done: {', '.join(left)}")
+
+    def _start_at(self, when: int, party: str) -> None:
+        self.clock.call_at(when, lambda: self._start(party))
+
+    def _start(self, party: str) -> None:
+        seat, number = self.storm.seat(party), len(self.lives[party])
+        task = self.clock.spawn(self._until_done(party, seat, number), f"{party}#{number}")
+        self.lives[party].append(Life(seat, task, self.clock.now))
+
+    async def _until_done(self, party: str, seat: StormSeat, number: int) -> None:
+        self.results[party] = await self.live(seat, number)
