@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+import torch
 
 from colonnade.algorithms import registry
+from colonnade.algorithms.task import Part, pad_stack
+from colonnade.errors import InputError
 from colonnade.experiments.report import write_report
+from colonnade.experiments.run import drive
 from colonnade.federation.federation import Federation
 from colonnade.federation.files import parse_federation
-from colonnade.federation.member import Member
+from colonnade.federation.member import Greeting, Member, Question, predictions
 from colonnade.federation.own import read_own
 from colonnade.federation.party import PartyFile
-from colonnade.network.clock import Clock
+from colonnade.network import ABSENT
+from colonnade.network.clock import SECOND, Clock
 from colonnade.network.transport.memory import MemoryTransport
 from colonnade.network.transport.storm import Crew, StormSeat
 from colonnade.testing import stacked
@@ -85,3 +92,89 @@ def test_a_training_survives_a_storm(name: str, seed: int, tmp_path: Path) -> No
     result = members[fed.leader].state.result
     assert result is not None
     assert result.metrics["test_accuracy"] is not None
+
+
+def test_who_returns_after_the_training_is_asked_like_the_others(tmp_path: Path) -> None:
+    """Trained and saved, started again: nobody trains, everybody answers."""
+    fed = federation("splitnn")
+    first = calm(fed, tmp_path)[fed.leader].state.result
+    again = calm(fed, tmp_path)[fed.leader].state.result
+    assert first is not None
+    assert again is not None
+    assert again.metrics == first.metrics
+
+
+def test_a_prediction_says_who_was_absent(tmp_path: Path) -> None:
+    fed, clock = federation("splitnn"), Clock()
+    room = MemoryTransport(clock)
+    members = {party: member(fed, room.seat(party), tmp_path) for party in fed.members}
+    leader = members[fed.leader]
+    answers: list[Any] = []
+
+    def ask(ids: list[str]) -> None:
+        leader.questions.append(Question(ids, answers.append))
+        leader.wake.notify()
+
+    async def somebody_asks() -> None:
+        while leader.state.result is None:
+            await clock.sleep_until(clock.now + SECOND // 10)
+        ask(["1", "2", "3"])
+        await clock.sleep_until(clock.now + 5 * SECOND)
+        members["client1"].transport.close()
+        ask(["3", "2"])
+        await clock.sleep_until(clock.now + 5 * SECOND)
+
+    for one in members.values():
+        one.once = False
+        clock.spawn(one.live(), one.party)
+    clock.run(("somebody", somebody_asks()))
+    everybody, without = answers
+    assert everybody.absent == ()
+    assert without.absent == ("client1",)
+    assert len(predictions(everybody)[0]) == 3
+    test = leader.own.data.test
+    one = stacked(fed.method, fed.vertical_data(), fed.seed)
+    part = Part(pad_stack([x[:3] for x in test.x]), ABSENT, 3)
+    expected = drive(one.algorithm.predict(one.net.within("inference"), part))
+    assert torch.allclose(everybody.logits, expected, atol=1e-6)
+
+
+def test_files_that_differ_are_told_with_the_key(tmp_path: Path) -> None:
+    fed, other = federation("splitnn"), federation("splitnn", lr=0.5)
+    clock = Clock()
+    room = MemoryTransport(clock)
+    server = member(fed, room.seat("server"), tmp_path)
+    client = member(other, room.seat("client0"), tmp_path)
+    with pytest.raises(InputError, match=r"file of server differs from ours in method\.lr"):
+        clock.run(("server", server.live()), ("client0", client.live()))
+
+
+def test_rows_that_differ_are_told(tmp_path: Path) -> None:
+    fed, clock = federation("splitnn"), Clock()
+    room = MemoryTransport(clock)
+    server, client = (member(fed, room.seat(party), tmp_path) for party in ("server", "client0"))
+    for one, mark in ((server, "aa"), (client, "bb")):
+        one.own = replace(one.own, fingerprint=mark)
+        one.post.greeting = msgspec.json.encode(Greeting(fed.digests, mark)).decode()
+    with pytest.raises(InputError, match="ids of the aligned rows differ"):
+        clock.run(("server", server.live()), ("client0", client.live()))
+
+
+def test_a_full_disk_leaves_the_checkpoint_before_and_the_training_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    fed = federation("splitnn")
+    calm(fed, tmp_path)
+    files = {path: path.read_bytes() for path in tmp_path.rglob("*.checkpoint.safetensors")}
+    assert len(files) == len(fed.members)
+
+    def full(tensors: Any, path: Path, facts: Any = None) -> None:
+        Path(path).write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("colonnade.algorithms.checkpoint.safetensors.torch.save_file", full)
+    again = calm(fed, tmp_path)
+    assert again[fed.leader].state.result is not None
+    assert "No space left on device" in caplog.text
+    assert all(path.read_bytes() == data for path, data in files.items())
+    assert not list(tmp_path.rglob("*.partial"))

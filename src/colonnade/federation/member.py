@@ -152,7 +152,7 @@ class Member:
             gather=net.gather,
             patience=net.patience,
         )
-        self.algorithm.save(self.folder / "models" / self.record.run, self.net)
+        self._try(lambda: self.algorithm.save(self.folder / "models" / self.record.run, self.net))
         self.state.stage = "trained"
         finish(self.post)
 
@@ -178,12 +178,16 @@ class Member:
         before."""
         self._kept = self.clock.now
         self.algorithm.checkpoints = self.folder / "checkpoints"
+        self._try(lambda: self.algorithm.keep(self.net, rounds))
+        self._try(self.record.keep)
+        self.algorithm.checkpoints = None
+
+    def _try(self, write: Callable[[], None]) -> None:
+        """A disk that is full does not end the training."""
         try:
-            self.algorithm.keep(self.net, rounds)
-            self.record.keep()
+            write()
         except (CheckpointError, OSError) as error:
             log.error("%s", error)
-        self.algorithm.checkpoints = None
 
     def leave(self) -> None:
         """Politely: with its state kept."""

@@ -1,0 +1,170 @@
+"""A member that misbehaves, and strangers' bytes: refused, and the training is bit by bit what it
+would have been. What TLS and access rules keep out is in tests/network/test_zenoh.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import msgspec
+import pytest
+import torch
+from test_member import federation, member
+
+from colonnade.federation.federation import Federation
+from colonnade.federation.member import Member
+from colonnade.network.clock import Clock
+from colonnade.network.post import BEAT, CALL, END
+from colonnade.network.transport.memory import MemoryTransport, Seat
+from colonnade.network.wire import Header, decode, encode
+from colonnade.testing import stacked
+
+ATTACKER = "client3"
+
+Attack = Callable[[Random, bytes, str, Federation], bytes]  # from a message to somebody, another
+
+
+def random_bytes(random: Random, data: bytes, to: str, fed: Federation) -> bytes:
+    return random.randbytes(random.randrange(400))
+
+
+def mutated(random: Random, data: bytes, to: str, fed: Federation) -> bytes:
+    changed = bytearray(data)
+    for _ in range(random.randrange(1, 8)):
+        changed[random.randrange(len(changed))] = random.randrange(256)
+    return bytes(changed)
+
+
+def truncated(random: Random, data: bytes, to: str, fed: Federation) -> bytes:
+    return data[: random.randrange(len(data))]
+
+
+def other_federation(random: Random, data: bytes, to: str, fed: Federation) -> bytes:
+    header, value = decode(data)
+    return encode(msgspec.structs.replace(header, federation="f" * 32), value)
+
+
+def in_anothers_name(random: Random, data: bytes, to: str, fed: Federation) -> bytes:
+    """Valid in every respect, but sent by somebody else."""
+    return data
+
+
+def of_the_past(random: Random, data: bytes, to: str, fed: Federation) -> bytes:
+    """The attacker's own embedding of a round that is over, with other numbers."""
+    return _own(fed, (1, 1), torch.full((64, 16), 1e3))
+
+
+def wrong_shape(random: Random, data: bytes, to: str, fed: Federation) -> bytes:
+    return _own(fed, (10**6, 1), torch.ones(3, 3))
+
+
+def wrong_kind(random: Random, data: bytes, to: str, fed: Federation) -> bytes:
+    return _own(fed, (10**6, 1), torch.ones(64, 16, dtype=torch.float64))
+
+
+def decision(random: Random, data: bytes, to: str, fed: Federation) -> bytes:
+    """Only the label holder decides when to stop."""
+    header = Header("main", (5, 4), "server", 0, "everyone", fed.members.index(to), "decision")
+    return encode(_signed(header, fed), torch.tensor([0.0, 1.0]))
+
+
+def call(random: Random, data: bytes, to: str, fed: Federation) -> bytes:
+    """Only the label holder calls."""
+    return _told(fed, to, CALL, '{"number": 1, "over": true}')
+
+
+def nonsense_call(random: Random, data: bytes, to: str, fed: Federation) -> bytes:
+    return _told(fed, to, CALL, "{" * random.randrange(1, 2000))
+
+
+def nonsense_greeting(random: Random, data: bytes, to: str, fed: Federation) -> bytes:
+    return _told(fed, to, BEAT, '{"digests": {"seed": "0"}, "rows": "' + "x" * 500 + '"}')
+
+
+def far_ahead(random: Random, data: bytes, to: str, fed: Federation) -> bytes:
+    """Letters for rounds that will never be, to fill the memory."""
+    place = (random.randrange(10**6, 10**9), 1)
+    return _own(fed, place, torch.ones(64, 16))
+
+
+def _own(fed: Federation, place: tuple[int, ...], value: torch.Tensor) -> bytes:
+    number = fed.clients.index(ATTACKER)
+    header = Header("main", place, "clients", number, "server", 0, "embedding")
+    return encode(_signed(header, fed), value)
+
+
+def _told(fed: Federation, to: str, kind: str, note: str) -> bytes:
+    ends = ("everyone", fed.members.index(ATTACKER), "everyone", fed.members.index(to))
+    header = Header("post", (0, 0), *ends, kind, nothing=True, note=note)
+    return encode(_signed(header, fed), None)
+
+
+def _signed(header: Header, fed: Federation) -> Header:
+    return msgspec.structs.replace(header, federation=fed.hash, era=ERA)
+
+
+ERA = 1
+ATTACKS: dict[Attack, int] = {  # and how often, for each message of the training
+    random_bytes: 40,
+    mutated: 40,
+    truncated: 20,
+    other_federation: 1,
+    in_anothers_name: 1,
+    of_the_past: 1,
+    decision: 1,
+    call: 1,
+    nonsense_call: 1,
+    nonsense_greeting: 1,
+    wrong_shape: 1,
+    wrong_kind: 1,
+    far_ahead: 30,
+}
+
+
+class Misbehaving(MemoryTransport):
+    """For every message between honest parties, the attacker sends something to its receiver."""
+
+    def __init__(self, clock: Clock, fed: Federation, attack: Attack) -> None:
+        super().__init__(clock)
+        self.fed, self.attack, self.random, self.attempts = fed, attack, Random(7), 0
+
+    def seat(self, party: str) -> Seat:
+        return Overheard(self, party)
+
+    def strike(self, to: str, data: bytes) -> None:
+        for _ in range(ATTACKS[self.attack]):
+            self.attempts += 1
+            bad = self.attack(self.random, data, to, self.fed)
+            self.seats[to].deliver(ATTACKER, bad)
+
+
+class Overheard(Seat):
+    def publish(self, to: str, data: bytes, delay: int = 0) -> None:
+        assert isinstance(self.room, Misbehaving)
+        if ATTACKER not in (self.party, to) and to in self.room.seats:
+            self.room.strike(to, data)
+        super().publish(to, data, delay)
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.__name__)
+def test_an_attack_changes_no_weight(attack: Attack, tmp_path: Path) -> None:
+    fed, clock = federation("splitnn"), Clock()
+    room = Misbehaving(clock, fed, attack)
+    members: dict[str, Member] = {p: member(fed, room.seat(p), tmp_path) for p in fed.members}
+    clock.run(*[(party, one.live()) for party, one in members.items()])
+    one = stacked(fed.method, fed.vertical_data(), fed.seed)
+    for party, tensors in one.weights.items():
+        mine = members[party].algorithm.tensors(members[party].net)[party]
+        assert all(torch.equal(mine[key], value) for key, value in tensors.items()), party
+    assert room.attempts >= 100
+    refused = sum(one.post.refused for one in members.values())
+    quietly = (of_the_past, nonsense_greeting, far_ahead, wrong_shape, wrong_kind)
+    assert refused > 0 or attack in quietly
+    assert len(members[fed.leader].post.letters) <= 4096
+
+
+def test_ten_thousand_strings_were_tried() -> None:
+    """Of random or mutated bytes, for about 130 messages."""
+    assert 130 * (ATTACKS[random_bytes] + ATTACKS[mutated]) > 10_000
+    assert END > 10**12
