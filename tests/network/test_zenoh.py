@@ -428,10 +428,14 @@ def test_questions_are_answered_at_once_or_later_and_by_nobody_in_time(
         clinic.clock.call_at(clinic.clock.now + 10**8, lambda: reply(b"at last"))
 
     clinic.transport.serve("later", later)
-    for party in ("lab", "bank", "clinic"):  # also the party itself, from another process
+    clinic.transport.serve("status", lambda payload, reply: reply(b"well"))
+    own = place_of(keys, "clinic", connect={"clinic": clinic.place.listen})  # another process
+    assert ask(own, "clinic", "echo", b"ab") == b"abab"
+    assert ask(own, "clinic", "later") == b"at last"
+    for party in ("lab", "bank"):
         asking = place_of(keys, party, connect={"clinic": clinic.place.listen})
-        assert ask(asking, "clinic", "echo", b"ab") == b"abab"
-        assert ask(asking, "clinic", "later") == b"at last"
+        assert ask(asking, "clinic", "status") == b"well"
+        assert ask(asking, "clinic", "echo", b"ab", timeout=0.5) is None, "not its business"
         assert present(asking) == {"clinic"}
     assert ask(clinic.place, "clinic", "echo", b"ab") == b"abab"
     nobody = place_of(keys, "lab", connect={"clinic": free_address()})

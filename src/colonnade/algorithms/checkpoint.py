@@ -42,6 +42,8 @@ def write(path: Path, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None
     whole = {name: value.detach().contiguous().clone() for name, value in tensors.items()}
     try:
         safetensors.torch.save_file(whole, partial, {"facts": json.dumps(facts)})
+        with partial.open("rb") as file:
+            os.fsync(file.fileno())  # a power cut must not leave an empty file under the name
         os.replace(partial, path)
     except (OSError, safetensors.SafetensorError) as error:
         partial.unlink(missing_ok=True)

@@ -93,7 +93,7 @@ def up(
     """Try a federation on this machine: every party as a process of its own, with certificates.
 
     Makes keys and party files in the output folder and runs [bold]colonnade join[/bold] for each
-    party. With [rows] in the federation file, each party's data is that of the party file beside
+    party. With \\[rows] in the federation file, each party's data is that of the party file beside
     it.
 
     Interrupted, the same command goes on from the parties' checkpoints.
@@ -240,7 +240,8 @@ def _progress(status: dict[str, Any]) -> str:
     parts = [f"{status['party']}: {status['stage']}"]
     if status["stage"] == "training":
         parts.append(f"round {status['round']:,} of at most {status['rounds']:,}")
-    parts += [f"{k} {v:.4f}" for k, v in status["metrics"].items() if "accuracy" in k]
+    metrics = status.get("metrics", {})
+    parts += [f"{k} {v:.4f}" for k, v in metrics.items() if "accuracy" in k]
     if status["away"]:
         parts.append("away: " + ", ".join(f"{p} {s:.0f} s" for p, s in status["away"].items()))
     return " · ".join(parts)
@@ -271,4 +272,5 @@ def _ids(text: str | None) -> list[str] | None:
 def _say_absent(found: Predicted, console: Console) -> None:
     absent = sorted({party for parties in found.absent for party in parties})
     who = f"without {', '.join(absent)}" if absent else "with every party"
-    console.print(Text(f"{len(found.ids)} predictions, {who}."))
+    what = "prediction" if len(found.ids) == 1 else "predictions"
+    console.print(Text(f"{len(found.ids)} {what}, {who}."))

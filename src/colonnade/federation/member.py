@@ -34,7 +34,9 @@ from colonnade.network.transport.transport import Transport
 
 log = logging.getLogger(__name__)
 
+WAITING = "waiting for the others"
 KEEP = 2.0  # seconds between two checkpoints
+RETURN = 3.0  # seconds that a trained label holder, started again, waits for the others
 AT_ONCE = 1024  # rows of one question
 
 
@@ -92,7 +94,6 @@ class Member:
         folder: Path,
         *,
         born: int,
-        fresh: bool = False,
         once: bool = False,
     ) -> None:
         """`born` grows with every start of this party. `once`: leave when training and test are
@@ -118,6 +119,7 @@ class Member:
         self.questions: deque[Question] = deque()
         self.wake = Signal()
         self.over = False
+        self.trained_before = False  # in an earlier life
         self.asked = 0  # calls so far
         self._kept = self.clock.now
 
@@ -128,9 +130,11 @@ class Member:
         self.algorithm.join(start, self.own.data)
         self.algorithm.checkpoints = self.folder / "checkpoints"
         if self.algorithm.resume(start):
-            log.info("%s: going on after %d rounds", self.party, min(start.resume_at, END))
+            self.trained_before = start.resume_at >= END - 1
+            far = "trained already" if self.trained_before else f"{start.resume_at:,} rounds"
+            log.info("%s: going on from its checkpoint: %s", self.party, far)
         self.record.begin()
-        self.state.stage = "waiting for the others"
+        self.state.stage = WAITING
         self.post.listen()
         resume_at = min(start.resume_at, END - 1)
         while not self.over:
@@ -182,6 +186,12 @@ class Member:
         self._try(self.record.keep)
         self.algorithm.checkpoints = None
 
+    def note(self) -> None:
+        """Write down what left, now and then."""
+        if self.clock.now - self._kept >= KEEP * SECOND:
+            self._kept = self.clock.now
+            self._try(self.record.keep)
+
     def _try(self, write: Callable[[], None]) -> None:
         """A disk that is full does not end the training."""
         try:
@@ -193,6 +203,8 @@ class Member:
         """Politely: with its state kept."""
         if self.state.stage == "training":
             self.keep(max(0, self.net.rounds_begun - 1))
+        else:
+            self._try(self.record.keep)
 
     # -- once trained: the label holder asks ------------------------------------------------------
 
@@ -220,7 +232,8 @@ class Member:
 
     async def assemble(self) -> None:
         """A test is worth waiting a while for those who are away."""
-        limit = self.clock.now + int(self.federation.network.gather * SECOND)
+        seconds = RETURN if self.trained_before else self.federation.network.gather
+        limit = self.clock.now + int(seconds * SECOND)
         ready = lambda: all(k.there and k.reached((END, 0)) for k in self.post.peers.values())  # noqa: E731
         while not ready() and self.clock.now < limit:
             await self.clock.wait(self.post.news, limit)
@@ -234,6 +247,7 @@ class Member:
         net = self.beside(call)
         logits = await self.algorithm.predict(net, self.part(ids))
         away = [p for p in self.post.peers if p not in there or p in net.silent]
+        self.note()
         return Answer(logits, tuple(away))
 
     async def collect_accounts(self) -> None:
@@ -253,6 +267,9 @@ class Member:
         """Until it is over, or the label holder has begun anew and is not done."""
         era = self.post.era
         while not self.over and (self.post.era == era or self.leader_is_done()):
+            if self.post.era != era and self.post.peers[self.federation.leader].fronts:
+                era = self.post.era
+                finish(self.post)  # the label holder was away, and asks who is ready
             if not self.calls:
                 await self.clock.wait(self.post.news, self.clock.now + SECOND)
                 continue
@@ -262,6 +279,7 @@ class Member:
                     await self.algorithm.predict(self.beside(call), self.part(call.ids))
             except Rejoin:
                 continue
+            self.note()
 
     def leader_is_done(self) -> bool:
         fronts = self.post.peers[self.federation.leader].fronts.values()
@@ -326,19 +344,21 @@ class Member:
         if not found:
             return
         log.error("%s", found)
-        if sender == self.federation.leader and self.post.era == 0:
+        if sender == self.federation.leader and self.state.stage == WAITING:
             raise InputError(f"{found}; all parties need the same, so ask {sender} for theirs")
 
     def changed(self, party: str, there: bool, seconds: float) -> None:
         if there:
             log.info("%s: there", party)
-        else:
+        elif not self.over:
             log.info("%s: away; %s", party, self.without(party))
 
     def without(self, party: str) -> str:
         """What this party does about one that is away."""
-        if party == self.federation.leader:
+        if party == self.federation.leader or self.state.stage == WAITING:
             return "waiting for it"
+        if self.state.stage != "training":
+            return "going on without it"
         missing = getattr(self.federation.method, "missing", "zeros")
         if missing in ("wait", "retry"):
             return "waiting for it where its part is needed"

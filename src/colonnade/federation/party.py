@@ -64,7 +64,8 @@ class PartyFile:
 
     def check(self, now: datetime | None = None) -> None:
         """What must hold before anyone connects."""
-        self.federation.check_endpoints()
+        with _errors_of(Path(self.source)):
+            self.federation.check_endpoints()
         if self.identity is not None:
             self.identity.check(self.party, now)
             self._check_hosts(self.identity.certificate)

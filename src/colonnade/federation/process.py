@@ -122,7 +122,6 @@ def status(member: Member) -> dict[str, Any]:
         "stage": state.stage,
         "round": state.round,
         "rounds": state.rounds,
-        "metrics": state.metrics,
         "away": {party: round(seconds, 1) for party, seconds in member.away().items()},
         "late": [party for party, peer in member.post.peers.items() if peer.late],
         "refused": member.post.refused,
@@ -215,7 +214,7 @@ class StatusLine:
     def __init__(self, member: Member, console: Console) -> None:
         self.member, self.console = member, console
         self.line = Status("starting", console=console) if console.is_terminal else None
-        self.stage = ""
+        self.stage, self.told = "", False
 
     def __enter__(self) -> StatusLine:
         if self.line:
@@ -238,9 +237,21 @@ class StatusLine:
             self.line.update(Text(sentence(self.member)))
         elif self.member.state.stage != self.stage:
             log.info("%s", sentence(self.member))
+        if self.member.state.result is not None and not self.told:
+            self.told = True
+            log.info("%s", outcome(self.member))
         self.stage = self.member.state.stage
         with suppress(OSError):
-            write_status(self.member.folder / STATUS, status(self.member))
+            own = {"metrics": self.member.state.metrics}  # not for others to ask
+            write_status(self.member.folder / STATUS, status(self.member) | own)
+
+
+def outcome(member: Member) -> str:
+    result = member.state.result
+    assert result is not None
+    figures = [f"{name} {value:.4f}" for name, value in result.metrics.items() if value is not None]
+    told = ", ".join(figures) or "no test rows"
+    return f"{told}; colonnade report {member.folder} writes the report"
 
 
 def sentence(member: Member) -> str:

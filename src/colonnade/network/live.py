@@ -25,6 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from colonnade.errors import PartyLost
 from colonnade.network.absent import ABSENT, Absent, is_absent
 from colonnade.network.clock import SECOND
 from colonnade.network.inbox import Inbox
@@ -73,7 +74,9 @@ class Live(ProjectedNetwork):
             raise Rejoin
         decision = self.post.letters.pop(key)
         self._pass()
-        return cast(Tensor, decision).tolist()
+        if decision is None or decision.dim() != 1 or not bool(decision.isfinite().all()):
+            raise PartyLost(f"{decider} told a decision that is none; it runs other software")
+        return decision.tolist()
 
     def _decide(self, decision: Tensor, links: Links) -> list[float]:
         for receiver, party in enumerate(self.everyone.parties):
@@ -260,7 +263,7 @@ class Live(ProjectedNetwork):
             await self.clock.wait(self.post.news, ask_at if limit is None else min(ask_at, limit))
 
     def _same_era(self) -> None:
-        if self.post.era != self.era or (self.post.leads and self.post.newest_era > self.era):
+        if self.post.era != self.era:
             raise Rejoin
 
     # -- reading ----------------------------------------------------------------------------------
@@ -321,23 +324,18 @@ async def take_part(
     if not post.leads:
         return await _follow(post, program, patience)
     await _gather(post, gather)
-    while True:
-        fronts = [front for peer in post.peers.values() for front in peer.fronts.values()]
-        others = [round_of(front, ()) for front in fronts if front != (0, 0)]
-        resume_at = max(resume_at, min([unlabelled, *others]) if others else 0)
-        post.begin_era(max(post.newest_era + 1, post.born), (resume_at, DONE))
-        post.reach(post.start)
-        for party in post.present():
-            post.greet(party)
-        net = Live(post, patience=patience)
-        net.resume_at = resume_at
-        try:
-            result = await program(net)
-        except Rejoin:
-            resume_at = max(resume_at, net.rounds_begun - 1)
-            continue
-        finish(post)
-        return result
+    fronts = [front for peer in post.peers.values() for front in peer.fronts.values()]
+    others = [round_of(front, ()) for front in fronts if front != (0, 0)]
+    resume_at = max(resume_at, min([unlabelled, *others]) if others else 0)
+    post.begin_era(max(post.newest_era + 1, post.born), (resume_at, DONE))
+    post.reach(post.start)
+    for party in post.present():
+        post.greet(party)
+    net = Live(post, patience=patience)
+    net.resume_at = resume_at
+    result = await program(net)
+    finish(post)
+    return result
 
 
 def finish(post: Post) -> None:

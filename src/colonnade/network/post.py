@@ -31,7 +31,8 @@ EVERYONE = "everyone"
 # more; where this era began; the leader's call to everybody.
 BEAT, ASK, LACK, START, CALL = "beat", "ask", "lack", "start", "call"
 KEPT = 8  # exchanges of which a party can send its messages again
-UNREAD = 4096  # letters that a party keeps for exchanges to come
+UNREAD = 64  # letters of one sender that are kept for exchanges to come
+BOXES = 1024  # registers
 VERSIONS = 4  # of a register, so that a sender may be a little ahead
 
 Letter = tuple[Place, str, int, str, int]  # place, source, sender, destination, receiver
@@ -144,9 +145,9 @@ class Post:
             self.tell(to, BEAT, place)
 
     def greet(self, to: str) -> None:
+        self.tell(to, BEAT, self.where.get((), (0, 0)), self.greeting)
         if self.leads and self.era:
             self.tell(to, START, self.start)
-        self.tell(to, BEAT, self.where.get((), (0, 0)), self.greeting)
 
     def tell(self, to: str, kind: str, place: Place = (0, 0), note: str = "") -> None:
         ends = (EVERYONE, self._number(self.party), EVERYONE, self._number(to))
@@ -222,13 +223,13 @@ class Post:
                 raise WireError(f"not between {sender} and {self.party}")
 
     def _take(self, sender: str, header: Header, value: Tensor | None) -> None:
-        self.newest_era = max(self.newest_era, header.era)
         if self.leads and self.era == 0:  # looking round before beginning
+            self.newest_era = max(self.newest_era, header.era)
             self.peers[sender].advance(header.place)
         if header.era > self.era and sender == self.leader:
             self.begin_era(header.era)
         if header.era > self.era:
-            if not self.leads and len(self.early) < UNREAD:
+            if not self.leads and len(self.early) < BOXES:
                 self.early.append((sender, header, value))
         elif header.era == self.era:
             self._sort(sender, header, value)
@@ -282,26 +283,34 @@ class Post:
     def _store(self, header: Header, value: Tensor | None) -> None:
         h = header
         if h.register:
-            versions = self.registers.setdefault((h.src, h.sender, h.dst, h.receiver, h.kind), [])
-            if value is not None and (not versions or h.place > versions[-1][0]):
+            box = (h.src, h.sender, h.dst, h.receiver, h.kind)
+            if value is None or (box not in self.registers and len(self.registers) >= BOXES):
+                return
+            versions = self.registers.setdefault(box, [])
+            if not versions or h.place > versions[-1][0]:
                 versions.append((h.place, value))
                 del versions[:-VERSIONS]
         elif not any(reached(passed, h.place) for passed in self.passed.values()):
-            if len(self.letters) >= UNREAD:
-                self.refuse(h.src, "too many letters for exchanges to come")
-            else:
-                self.letters[h.place, h.src, h.sender, h.dst, h.receiver] = value
+            self.letters[h.place, h.src, h.sender, h.dst, h.receiver] = value
+            if len(self.letters) > UNREAD:
+                self._forget_furthest(h.src, h.sender)
+
+    def _forget_furthest(self, src: str, sender: int) -> None:
+        """Nobody fills the memory with letters for times to come."""
+        mine = [key for key in self.letters if key[1:3] == (src, sender)]
+        if len(mine) > UNREAD:
+            del self.letters[max(mine)]
 
     # -- reading ----------------------------------------------------------------------------------
 
     def passes(self, place: Place) -> None:
         """What comes for this place from now on is too late."""
         self.passed[branch(place)] = place
-        if len(self.letters) > UNREAD // 4:
+        if len(self.letters) > UNREAD:
             old = [key for key in self.letters if reached(place, key[0])]
             for key in old:
                 del self.letters[key]
-        if len(self.lacking) > UNREAD:
+        if len(self.lacking) > BOXES:
             self.lacking.clear()
 
     def read_register(self, box: Box, place: Place) -> Tensor | None:

@@ -30,6 +30,7 @@ WATCHING = ("declare_liveliness_subscriber", "liveliness_query")
 SIZED = ("put", "delete", "query", "reply")
 
 Rule = dict[str, Any]
+STATUS = "status"  # the question that every member may ask
 
 
 @dataclass(frozen=True)
@@ -180,22 +181,25 @@ def _rules_with(place: Place, other: str) -> Iterator[Rule]:
     there = "*" if other == place.hub else other
     talks = other != place.party and (place.hub is not None or other in place.neighbours)
     for flow, source, target in (("ingress", there, here), ("egress", here, there)):
-        for messages, key in _allowed(source, target, talks):
+        for messages, keys in _allowed(source, target, talks):
             yield {
                 "id": f"{other} {flow} {messages[0]}",
                 "permission": "allow",
                 "flows": [flow],
                 "messages": messages,
-                "key_exprs": [key],
+                "key_exprs": list(keys),
             }
 
 
-def _allowed(source: str, target: str, talks: bool) -> Iterator[tuple[tuple[str, ...], str]]:
-    """What may go from source to target: its own words, and requests for what is meant for it."""
+def _allowed(
+    source: str, target: str, talks: bool
+) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
+    """What may go from source to target: its own words, and requests for what is meant for it. All
+    may ask how a party is; whatever else there is to ask is for that party's own processes."""
     if talks:
-        yield MESSAGES, f"vfl/{source}/to/{target}"
-        yield ("declare_subscriber",), f"vfl/*/to/{source}"
-    yield ("liveliness_token",), f"vfl/{source}/alive"
-    yield WATCHING, "vfl/*/alive"
-    yield ("query",), f"vfl/{target}/ask/*"
-    yield ("declare_queryable", "reply"), f"vfl/{source}/ask/*"
+        yield MESSAGES, (f"vfl/{source}/to/{target}",)
+        yield ("declare_subscriber",), (f"vfl/*/to/{source}",)
+    yield ("liveliness_token",), (f"vfl/{source}/alive",)
+    yield WATCHING, ("vfl/*/alive",)
+    yield ("query",), (f"vfl/{target}/ask/{STATUS}", f"vfl/{source}/ask/*")
+    yield ("declare_queryable", "reply"), (f"vfl/{source}/ask/*",)

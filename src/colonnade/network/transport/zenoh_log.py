@@ -76,9 +76,9 @@ def plain(text: object) -> str:
 
 def _tell(reason: tuple[int, str], told: dict[str, float]) -> None:
     level, text = reason
-    now = time.monotonic()
-    if now - told.get(text, -AGAIN) >= AGAIN:
-        told[text] = now
+    now, kind = time.monotonic(), re.sub(r"\d+", "", text)  # some tell the time
+    if now - told.get(kind, -AGAIN) >= AGAIN:
+        told[kind] = now
         log.log(level, "%s", text)
 
 

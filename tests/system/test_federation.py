@@ -1,0 +1,122 @@
+"""Real processes: started, killed, restarted, asked."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+
+from colonnade.federation.files import read_federation
+from colonnade.federation.local import prepare
+from colonnade.testing import stacked
+
+FEDERATION = """
+name = "trial"
+[data]
+dataset = "digits"
+rows = 400
+[method]
+algorithm = "splitnn"
+epochs = 8
+"""
+CHAOS = """
+name = "chaos"
+[data]
+dataset = "digits"
+rows = 600
+parties = 2
+[method]
+algorithm = "dvfl"
+aggregators = 1
+client_epochs = 60
+aggregator_epochs = 60
+epochs = 40
+optimizer = "adam"
+lr = 3e-3
+missing = "retry"
+"""
+
+
+def colonnade(folder: Path, *words: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "colonnade", *words],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def told(folder: Path, *words: str, seconds: float = 120) -> str:
+    process = colonnade(folder, *words)
+    out, err = process.communicate(timeout=seconds)
+    assert process.returncode == 0, err + out
+    return out
+
+
+def test_processes_train_what_one_process_trains_and_answer_later(tmp_path: Path) -> None:
+    (tmp_path / "trial.toml").write_text(FEDERATION)
+    document = json.loads(told(tmp_path, "up", "trial.toml", "--out", "out", "--json"))
+    fed = read_federation(tmp_path / "out" / "federation.toml")
+    one = stacked(fed.method, fed.vertical_data(), fed.seed)
+    for party, tensors in one.weights.items():
+        (file,) = (tmp_path / "out" / party / "models").rglob(f"{party}.safetensors")
+        mine = safetensors.torch.load_file(file)
+        assert all(torch.allclose(mine[k], v, atol=1e-5, rtol=0) for k, v in tensors.items())
+    assert document["result"]["metrics"]["test_accuracy"] == one.metrics["test_accuracy"]
+    assert told(tmp_path, "report", "out/server").startswith("Report: ")
+    rows = list(csv.DictReader(io.StringIO(told(tmp_path, "predict", "out", "--ids", "1,2,3"))))
+    assert [row["id"] for row in rows] == ["1", "2", "3"]
+    assert {row["absent"] for row in rows} == {""}
+    assert all(0 <= int(row["prediction"]) < 10 for row in rows)
+
+
+def test_a_training_ends_although_processes_are_killed_all_the_time(tmp_path: Path) -> None:
+    (tmp_path / "chaos.toml").write_text(CHAOS)
+    words = ("up", "chaos.toml", "--out", "out", "--kill-every", "2", "--chaos-seed", "4", "--json")
+    process = colonnade(tmp_path, *words)
+    out, err = process.communicate(timeout=200)
+    assert process.returncode == 0, err
+    assert json.loads(out)["result"]["metrics"]["test_accuracy"] > 0.8
+    kills = re.search(r"(\d+) processes were killed", err)
+    assert kills
+    assert int(kills[1]) > 0
+
+
+def test_a_party_waits_for_the_others_tells_who_is_away_and_leaves_politely(tmp_path: Path) -> None:
+    (tmp_path / "trial.toml").write_text(FEDERATION)
+    prepare(read_federation(tmp_path / "trial.toml"), tmp_path / "trial.toml", tmp_path / "out")
+    server, client = (colonnade(tmp_path, "join", f"out/{p}.toml") for p in ("server", "client2"))
+    try:
+        known: dict[str, Any] = {}
+        end = time.monotonic() + 60
+        while not known.get("away") or "client2" in known["away"]:
+            assert time.monotonic() < end, known
+            assert server.poll() is None, server.communicate()
+            known = json.loads(told(tmp_path, "status", "out", "--json"))["server"]
+        assert known["away"].keys() == {"client0", "client1", "client3"}
+        client.kill()
+        while "client2" not in known.get("away", {"client2": 0}) or not known:
+            assert time.monotonic() < end, known
+            known = json.loads(told(tmp_path, "status", "out", "--json"))["server"]
+        server.send_signal(signal.SIGINT)
+        out, err = server.communicate(timeout=20)
+        assert server.returncode == 0
+        assert "has left" in err + out
+        assert "Traceback" not in err
+    finally:
+        for process in (server, client):
+            if process.poll() is None:
+                os.kill(process.pid, signal.SIGKILL)
+            process.communicate()
