@@ -14,7 +14,16 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from bench import autoencoder, client_time, devices, dvfl, equivalence, growth, overhead
+from bench import (
+    autoencoder,
+    client_time,
+    devices,
+    dvfl,
+    equivalence,
+    growth,
+    overhead,
+    processes,
+)
 from bench.timing import Figure, Spread
 
 BENCHMARKS: dict[str, Callable[[], list[Figure]]] = {
@@ -25,8 +34,12 @@ BENCHMARKS: dict[str, Callable[[], list[Figure]]] = {
     "overhead": overhead.run,
     "growth": growth.run,
     "equivalence": equivalence.run,
+    "processes": processes.run,
 }
-TABLES: dict[str, Callable[[list[Figure]], Table]] = {"client": client_time.table}
+TABLES: dict[str, Callable[[list[Figure]], Table]] = {
+    "client": client_time.table,
+    "processes": processes.table,
+}
 WIDTH = 100
 
 

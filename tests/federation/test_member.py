@@ -178,3 +178,13 @@ def test_a_full_disk_leaves_the_checkpoint_before_and_the_training_goes_on(
     assert "No space left on device" in caplog.text
     assert all(path.read_bytes() == data for path, data in files.items())
     assert not list(tmp_path.rglob("*.partial"))
+
+
+def test_a_federation_without_test_and_validation_rows_has_a_report(tmp_path: Path) -> None:
+    data = {"dataset": "digits", "rows": 300, "test": 0.0, "validation": 0.0}
+    method = {"algorithm": "splitnn", "epochs": 2}
+    fed = parse_federation({"name": "test", "data": data, "method": method}, "test")
+    result = calm(fed, tmp_path)[fed.leader].state.result
+    assert result is not None
+    assert result.metrics == {}
+    assert write_report(tmp_path / fed.leader).exists()

@@ -40,6 +40,8 @@ def _lead(summary: Summary, voice: Voice, settings: str) -> str:
     contested = [f for f in summary.plan.faults if len(summary.ranking(f)) >= least]
     leaders = [_leaders(summary, fault) for fault in contested]
     alone = [found[0] for found in leaders if len(found) == 1]
+    if not leaders:
+        return "Nothing was measured on test rows."
     if len(summary.plan.methods) == 1:
         return f"{voice.strong(leaders[0][0])} under {len(leaders)} {settings}."
     if not alone:

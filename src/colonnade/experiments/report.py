@@ -154,8 +154,9 @@ def _results(folder: Folder) -> str:
     ]
     more = page.details("Other metrics", "".join(others)) if others else ""
     caption = "Mark: mean over seeds; bar: ± 2 sd; ticks: single seeds."
+    measured = any(summary.ranking(fault) for fault in plan.faults)  # there may be no test rows
     return (
-        f"{page.pictures(plots.final_figures(summary), caption)}"
+        f"{page.pictures(plots.final_figures(summary), caption) if measured else ''}"
         f"{page.table(summary.grid())}{page.table(cost_grid(folder.results, plan))}{more}"
     )
 

@@ -211,14 +211,8 @@ class Member:
     async def lead(self) -> None:
         await self.assemble()
         self.state.stage = "testing"
-        answer = await self.ask(None)
+        metrics, notes = await self.test()
         await self.collect_accounts()
-        metrics: dict[str, float] = {}
-        if self.algorithm.data.test.rows:
-            metrics = measure(answer.logits, self.algorithm.data.test.y, "test")
-        notes = list(self.own.data.notes)
-        if answer.absent:
-            notes.append(f"tested without {', '.join(answer.absent)}")
         self.state.metrics |= metrics
         self.state.result = self.record.result(metrics, self.net.round + 1, notes)
         self.state.stage = "answering questions"
@@ -229,6 +223,16 @@ class Member:
             question.reply(await self.ask(question.ids))
         self.call(Call(self.asked, over=True))
         self.over = True
+
+    async def test(self) -> tuple[dict[str, float], list[str]]:
+        """Metrics on the test rows, and what must be said about them."""
+        notes, part = list(self.own.data.notes), self.algorithm.data.test
+        if not part.rows:
+            return {}, notes
+        answer = await self.ask(None)
+        if answer.absent:
+            notes.append(f"tested without {', '.join(answer.absent)}")
+        return measure(answer.logits, part.y, "test"), notes
 
     async def assemble(self) -> None:
         """A test is worth waiting a while for those who are away."""
