@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import json
 
 import pytest
+import safetensors.torch
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,6 +27,21 @@ def test_a_message_comes_back_bit_by_bit(values: list[float]) -> None:
 def test_nothing_to_say_is_a_message_too() -> None:
     silent = Header("main", (0, 1), "server", 0, "clients", 1, "gradient", nothing=True)
     assert decode(encode(silent, None)) == (silent, None)
+
+
+@pytest.mark.parametrize(
+    "value", [torch.randn(3, 4), torch.randn(2, 1, 5).double(), torch.zeros(0, 3)]
+)
+def test_it_is_a_safetensors_file(value: torch.Tensor) -> None:
+    data = encode(HEADER, value)
+    assert torch.equal(safetensors.torch.load(data)["value"], value)
+    length = int.from_bytes(data[:8], "little")
+    fields = json.loads(data[8 : 8 + length])["__metadata__"]
+    theirs = safetensors.torch.save({"value": value}, fields)
+    header, back = decode(theirs)
+    assert header == HEADER
+    assert back is not None
+    assert torch.equal(back, value)
 
 
 @given(st.binary(max_size=300))

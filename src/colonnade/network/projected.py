@@ -135,8 +135,8 @@ class ProjectedNetwork(Network):
         links = parcel.links
         members = list(self.here(links.src))
         counted = np.zeros(links.shape, dtype=bool)
-        for r, j in zip(*np.nonzero(links.real & np.isin(links.senders, members)), strict=True):
-            sender, receiver, slot = int(links.senders[r, j]), int(r), int(links.outgoing[r, j])
+        for r, j in links.of_senders(tuple(members)):
+            sender, receiver, slot = int(links.senders[r, j]), r, int(links.outgoing[r, j])
             if passage.sent is not None and not passage.sent[r, j]:
                 continue
             value = _message(parcel, members.index(sender), sender, receiver, slot)

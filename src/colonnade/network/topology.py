@@ -66,6 +66,19 @@ class Links:
     def all_arrived(self) -> torch.Tensor:
         return torch.from_numpy(self.real.copy())
 
+    def of_senders(self, senders: tuple[int, ...]) -> list[tuple[int, int]]:
+        """Receiver and slot of every link from these members; a process asks for the same ones all
+        the time."""
+        if senders not in self._of_senders:
+            chosen = np.nonzero(self.real & np.isin(self.senders, senders))
+            pairs = [(int(r), int(j)) for r, j in zip(*chosen, strict=True)]
+            self._of_senders[senders] = pairs
+        return self._of_senders[senders]
+
+    @cached_property
+    def _of_senders(self) -> dict[tuple[int, ...], list[tuple[int, int]]]:
+        return {}
+
     @cached_property
     def everywhere(self) -> bool:
         """No padding: with no faults, every slot arrives."""
