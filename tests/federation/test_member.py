@@ -77,7 +77,7 @@ def test_without_faults_a_federation_is_the_experiment(name: str, tmp_path: Path
 
 
 @pytest.mark.parametrize("name", FEDERATED)
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(8))
 def test_a_training_survives_a_storm(name: str, seed: int, tmp_path: Path) -> None:
     fed = federation(name)
     members: dict[str, Member] = {}

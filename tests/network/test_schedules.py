@@ -44,8 +44,8 @@ class Probe:
 
     def __init__(self, seed: int) -> None:
         random = Random(seed * 7 + 1)
-        self.rounds = random.choice([5, 8, 12])
-        self.local = random.choice([0, 4, 9])  # rounds without the server
+        self.rounds = random.choice([3, 5, 9])
+        self.local = random.choice([0, 3, 6])  # rounds without the server
         self.up = random.choice([ALL, ALL, EVERYONE, first(2)])
         self.checkpoints: dict[str, int] = {}
         self.posts: dict[str, Post] = {}
@@ -79,7 +79,7 @@ class Probe:
         async for _ in net.rounds(range(self.local)):
             await self.registers(net, life)
         apart = net.within("supervision")
-        async for _ in apart.rounds(range(3)):
+        async for _ in apart.rounds(range(2)):
             await self.upwards(apart, life)
         told = -1.0
         async for round in net.rounds(range(self.rounds)):
@@ -153,7 +153,7 @@ def test_parties_finish_together_whatever_happens(part: int) -> None:
             heard += explain(seed).heard
         except Exception as error:
             raise AssertionError(f"schedule {seed} failed: {error!r}") from error
-    assert heard > 50 * SCHEDULES // PARTS  # they do not finish by never hearing each other
+    assert heard > 30 * SCHEDULES // PARTS  # they do not finish by never hearing each other
 
 
 def test_the_same_seed_gives_the_same_history() -> None:
