@@ -308,7 +308,8 @@ def _print_json(document: Any) -> None:
 
 def main() -> None:
     """Exit codes: 0 done, 2 bad input, 1 failure."""
-    signal.signal(signal.SIGTERM, _stop)
+    for lost in (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
+        signal.signal(lost, _stop)
     try:
         app(standalone_mode=True)
     except InputError as error:

@@ -24,7 +24,7 @@ from colonnade.federation.party import PartyFile
 from colonnade.network import ABSENT
 from colonnade.network.clock import SECOND, Clock
 from colonnade.network.transport.memory import MemoryTransport
-from colonnade.network.transport.storm import Crew, StormSeat
+from colonnade.network.transport.storm import Crew, StormSeat, Weather
 from colonnade.testing import stacked
 
 METHODS: dict[str, dict[str, Any]] = {
@@ -76,22 +76,96 @@ def test_without_faults_a_federation_is_the_experiment(name: str, tmp_path: Path
     assert write_report(tmp_path / fed.leader).exists()
 
 
+PATIENT = {"splitnn": {"missing": "wait"}, "dvfl": {"missing": "retry"}}
+
+
 @pytest.mark.parametrize("name", FEDERATED)
 @pytest.mark.parametrize("seed", range(8))
-def test_a_training_survives_a_storm(name: str, seed: int, tmp_path: Path) -> None:
-    fed = federation(name)
+def test_a_training_survives_a_storm(
+    name: str, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With checkpoints at every round in half of them, and collections and tests in many parts."""
+    monkeypatch.setattr("colonnade.federation.member.KEEP", (2.0, 0.0)[seed % 2])
+    monkeypatch.setattr("colonnade.algorithms.algorithm.PREDICT_ROWS", 64)
+    fed = federation(name, **PATIENT.get(name, {}) if seed % 3 == 0 else {})
     members: dict[str, Member] = {}
+    born: dict[str, int] = {}
 
     async def live(seat: StormSeat, life: int) -> Member:
-        one = members[seat.party] = member(fed, seat, tmp_path, seat.clock.now // 1000 + 1)
+        born[seat.party] = seat.clock.now // 1000 + 1
+        one = members[seat.party] = member(fed, seat, tmp_path, born[seat.party])
         await one.live()
         return one
 
     crew = Crew(seed, fed.members, live)
     crew.run(crashes=(0, 2, 6, 12)[seed % 4])
-    result = members[fed.leader].state.result
-    assert result is not None
-    assert result.metrics["test_accuracy"] is not None
+    leader = members[fed.leader]
+    assert leader.state.result is not None
+    test = leader.algorithm.data.test
+    answers = {p: one.algorithm.tensors(one.net)[p] for p, one in members.items()}
+    assert all(bool(v.isfinite().all()) for mine in answers.values() for v in mine.values())
+    assert leader.state.result.metrics["test_loss"] is not None
+    assert len(test.y) == test.rows
+    rounds = [point["round"] for point in leader.record.points]
+    assert rounds == sorted(set(rounds)), "the curve goes on where it was"
+
+
+def test_a_restarted_label_holder_goes_on_with_what_it_had_collected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed in the middle of its own training: collected encodings, their centre, optimiser and
+    best round are those of before, and the result is that of the undisturbed run."""
+    monkeypatch.setattr("colonnade.federation.member.KEEP", 0.0)
+    fed = federation("dvfl", epochs=8)
+    undisturbed = calm(fed, tmp_path / "calm")[fed.leader].state.result
+    members: dict[str, Member] = {}
+
+    async def live(seat: StormSeat, life: int) -> None:
+        one = members[seat.party] = member(fed, seat, tmp_path, seat.clock.now // 1000 + 1)
+        if seat.party == fed.leader and life == 0:
+            begun = one.began
+
+            def crash_late(round: int) -> None:
+                begun(round)
+                if round == one.algorithm.unlabelled_rounds + 12:
+                    now = crew.clock.now
+                    crew.clock.call_at(now, lambda: crew.crash(fed.leader, now))
+
+            one.began = crash_late
+        await one.live()
+
+    crew = Crew(5, fed.members, live)
+    crew.storm.weather = Weather(delay=0.01, gust=0, duplicate=0, notice=1, ordered=True)
+    crew.run(crashes=0)
+    leader = members[fed.leader]
+    assert len(crew.lives[fed.leader]) == 2
+    assert leader.state.result is not None
+    assert undisturbed is not None
+    assert leader.state.result.metrics == pytest.approx(undisturbed.metrics, rel=1e-5)
+    assert len(leader.record.points) == len({p["epoch"] for p in leader.record.points}) == 8
+
+
+@pytest.mark.parametrize("name", ["splitnn", "dvfl"])
+def test_a_party_without_the_rows_is_named_and_the_others_answer(name: str, tmp_path: Path) -> None:
+    fed, clock = federation(name), Clock()
+    room = MemoryTransport(clock)
+    members = {party: member(fed, room.seat(party), tmp_path) for party in fed.members}
+    members["client2"].own = replace(members["client2"].own, ids=("1",))
+    leader = members[fed.leader]
+    answers: list[Any] = []
+
+    async def somebody_asks() -> None:
+        while leader.state.result is None:
+            await clock.sleep_until(clock.now + SECOND // 10)
+        leader.questions.append(Question(["1", "2"], answers.append))
+        leader.wake.notify()
+        await clock.sleep_until(clock.now + 5 * SECOND)
+
+    for one in members.values():
+        one.once = False
+        clock.spawn(one.live(), one.party)
+    clock.run(("somebody", somebody_asks()))
+    assert answers[0].absent == ("client2",)
 
 
 def test_who_returns_after_the_training_is_asked_like_the_others(tmp_path: Path) -> None:

@@ -239,7 +239,7 @@ class DVFL(Algorithm):
     async def supervise(self, net: Network) -> None:
         """The owner collects the final encodings once, keeps them and learns on its own."""
         train = await self.collect(net.within("supervision"), self.data.train, self.wait)
-        if self.set.centre:
+        if self.set.centre and "train" not in self.memory:  # else it was found before a restart
             locally(self.find_centre, train)
         self.remember(net, "train", self.centre.predict(train))
         apart = net.within("validation")

@@ -109,6 +109,13 @@ class FedOnce(Algorithm):
             if await self.end_of_round(net, batch, loss):
                 break
 
+    def keep(self, net: Network, rounds: int | None = None) -> None:
+        """A collection that was cut off is done again as a whole."""
+        done = net.rounds_begun if rounds is None else rounds
+        if "train" not in self.memory:
+            done = min(done, len(self.local_batches))
+        super().keep(net, done)
+
     async def validate(self, net: Network) -> Tensor:
         return self.head.predict(self.memory["validation"])[0]  # nobody needs to be asked again
 

@@ -259,12 +259,12 @@ _worker: dict[str, Any] = {}
 
 
 def _start_worker(config: bytes, folder: str, news: Any) -> None:
-    threading.Thread(target=_die_with_parent, daemon=True).start()
+    threading.Thread(target=die_with_parent, daemon=True).start()
     experiment = parse_experiment(msgspec.json.decode(config), "experiment")
     _worker.update(experiment=experiment, folder=Path(folder), news=news)
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     """A parent that was killed cannot tell its workers to stop."""
     parent = multiprocessing.parent_process()
     if parent is not None:

@@ -6,6 +6,7 @@ import json
 import shutil
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -206,17 +207,21 @@ def clear(folder: Path) -> None:
 
     for part in ("checkpoints", "history", "ledger", "models"):
         shutil.rmtree(folder / part, ignore_errors=True)
-    for part in (CONFIG, RESULTS, STATUS, "report.html", "log.txt"):
+    for part in (CONFIG, RESULTS, STATUS, "report.html", "log.txt", "lock"):
         (folder / part).unlink(missing_ok=True)
 
 
 def clear_all(folder: Path, members: tuple[str, ...]) -> None:
+    from colonnade.experiments.config import read_toml
     from colonnade.federation.local import FEDERATION, KEYS
 
     if not (folder / FEDERATION).exists():
         return
-    for party in members:
+    before = [str(party["name"]) for party in read_toml(folder / FEDERATION).get("parties", [])]
+    for party in dict.fromkeys([*members, *before]):
         clear(folder / party)
+        with suppress(OSError):  # not there, or not empty
+            (folder / party).rmdir()
         (folder / f"{party}.toml").unlink(missing_ok=True)
     shutil.rmtree(folder / KEYS, ignore_errors=True)
     (folder / FEDERATION).unlink()

@@ -40,14 +40,14 @@ RETURN = 3.0  # seconds that a trained label holder, started again, waits for th
 AT_ONCE = 1024  # rows of one question
 
 
-class Greeting(msgspec.Struct, frozen=True):
+class Greeting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What parties tell each other when they meet."""
 
     digests: dict[str, str]  # of the federation file, by key
     rows: str = ""  # fingerprint of the ids of the aligned rows
 
 
-class Call(msgspec.Struct, frozen=True):
+class Call(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the label holder asks of everybody once the training is over."""
 
     number: int
@@ -56,8 +56,13 @@ class Call(msgspec.Struct, frozen=True):
     over: bool = False  # there will be no more
 
 
-class Account(msgspec.Struct, frozen=True):
-    rows: list[LedgerRow]
+class Account(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the others tell the label holder: what left them, or who was silent when they were
+    called."""
+
+    rows: list[LedgerRow] = []
+    number: int = 0  # of the call
+    silent: list[str] = []
 
 
 @dataclass(frozen=True)
@@ -115,10 +120,13 @@ class Member:
         self.post.on_change = self.changed
         self.record = Record(folder, federation)
         self.state = State(rounds=self.algorithm.total_rounds)
-        self.calls: deque[Call] = deque()
+        self.calls: deque[tuple[int, Call]] = deque()  # with the era they belong to
+        self.answered = (0, 0)  # era and number of the last call
+        self.silences: dict[int, set[str]] = {}  # by call: those others did not hear from
         self.questions: deque[Question] = deque()
         self.wake = Signal()
         self.over = False
+        self.complaints: set[str] = set()
         self.trained_before = False  # in an earlier life
         self.asked = 0  # calls so far
         self._kept = self.clock.now
@@ -211,10 +219,12 @@ class Member:
     async def lead(self) -> None:
         await self.assemble()
         self.state.stage = "testing"
-        metrics, notes = await self.test()
-        await self.collect_accounts()
-        self.state.metrics |= metrics
-        self.state.result = self.record.result(metrics, self.net.round + 1, notes)
+        self.state.result = self.record.known() if self.trained_before else None
+        if self.state.result is None:
+            metrics, notes = await self.test()
+            await self.collect_accounts()
+            self.state.metrics |= metrics
+            self.state.result = self.record.result(metrics, self.net.round + 1, notes)
         self.state.stage = "answering questions"
         while not self.once:
             while not self.questions:
@@ -250,14 +260,27 @@ class Member:
         self.call(call)
         net = self.beside(call)
         logits = await self.algorithm.predict(net, self.part(ids))
-        away = [p for p in self.post.peers if p not in there or p in net.silent]
+        await self.hear_out(call, [p for p in there if p not in net.silent])
+        silent = net.silent | self.silences.pop(call.number, set())
+        away = [p for p in self.post.peers if p not in there or p in silent]
         self.note()
         return Answer(logits, tuple(away))
+
+    async def hear_out(self, call: Call, parties: list[str]) -> None:
+        """Until they are done with a call, too, and have told whom they missed."""
+        place, limit = done_with(call), self.clock.now + int(self.patience * SECOND)
+        peers = [self.post.peers[party] for party in parties]
+        while any(k.there and not k.reached(place) for k in peers) and self.clock.now < limit:
+            await self.clock.wait(self.post.news, limit)
+
+    @property
+    def patience(self) -> float:
+        return self.federation.network.patience
 
     async def collect_accounts(self) -> None:
         """What left the others, as they tell it."""
         self.call(Call(self.asked, account=True))
-        limit = self.clock.now + int(self.federation.network.patience * SECOND)
+        limit = self.clock.now + int(self.patience * SECOND)
         while self.clock.now < limit and set(self.post.present()) - self.record.told.keys():
             await self.clock.wait(self.post.news, limit)
 
@@ -277,13 +300,29 @@ class Member:
             if not self.calls:
                 await self.clock.wait(self.post.news, self.clock.now + SECOND)
                 continue
-            call = self.calls.popleft()
-            try:
-                if self.knows(call):
-                    await self.algorithm.predict(self.beside(call), self.part(call.ids))
-            except Rejoin:
-                continue
-            self.note()
+            asked_in, call = self.calls.popleft()
+            if asked_in == self.post.era and (asked_in, call.number) > self.answered:
+                self.answered = (asked_in, call.number)
+                await self.heed(call)
+                self.note()
+
+    async def heed(self, call: Call) -> None:
+        """Do one's part, and tell the label holder when it is done, and who was not heard."""
+        silent = {self.party}
+        try:
+            if self.knows(call):
+                net = self.beside(call)
+                await self.algorithm.predict(net, self.part(call.ids))
+                silent = net.silent
+        except Rejoin:
+            return
+        leader = self.federation.leader
+        if silent:
+            told = Account(number=call.number, silent=sorted(silent))
+            self.post.tell(leader, CALL, note=_text(told))
+        self.post.reach(done_with(call))
+        for party in self.post.present():
+            self.post.beat(party)
 
     def leader_is_done(self) -> bool:
         fronts = self.post.peers[self.federation.leader].fronts.values()
@@ -303,11 +342,15 @@ class Member:
         elif call.account:
             self.post.tell(sender, CALL, note=_text(Account(self.record.rows())))
         else:
-            self.calls.append(call)
+            self.calls.append((self.post.era, call))
 
     def told(self, sender: str, account: Account) -> None:
-        mine = [row for row in account.rows if row.sender == sender]
-        self.record.told[sender] = lines_of(mine)
+        if account.silent and account.number == self.asked:
+            known = set(account.silent) & self.post.peers.keys()
+            self.silences.setdefault(account.number, set()).update(known)
+        elif account.rows:
+            mine = [row for row in account.rows if row.sender == sender]
+            self.record.told[sender] = lines_of(mine)
 
     def knows(self, call: Call) -> bool:
         """Whether this party has the rows it is asked about. If not it says nothing, which counts
@@ -318,7 +361,9 @@ class Member:
         return False
 
     def beside(self, call: Call) -> Live:
-        net = Live(self.post, f"call {call.number}", patience=self.federation.network.patience)
+        # The label holder waits for those who wait for others.
+        patience = self.patience if self.post.leads else self.patience / 2
+        net = Live(self.post, f"call {call.number}", patience=patience)
         net.place, net.phase, net.ledger = (END, call.number), "inference", self.record.ledger
         net.impatient = True
         return net
@@ -347,7 +392,9 @@ class Member:
             found = f"{sender} has other rows than we: the ids of the aligned rows differ"
         if not found:
             return
-        log.error("%s", found)
+        if found not in self.complaints:
+            self.complaints.add(found)
+            log.error("%s", found)
         if sender == self.federation.leader and self.state.stage == WAITING:
             raise InputError(f"{found}; all parties need the same, so ask {sender} for theirs")
 
@@ -372,6 +419,11 @@ class Member:
         """Who is not there, and since when (seconds)."""
         now = self.clock.now
         return {p: (now - k.since) / SECOND for p, k in self.post.peers.items() if not k.there}
+
+
+def done_with(call: Call) -> tuple[int, ...]:
+    """The place after all that a call asks for."""
+    return (END, call.number, END, 0)
 
 
 def predictions(answer: Answer) -> tuple[list[int], Tensor]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import torch
 
 from colonnade.cli import main
 from colonnade.errors import ColonnadeError
+from colonnade.experiments.runner import die_with_parent
 from colonnade.federation import process
 from colonnade.federation.federation import loaded
 from colonnade.federation.files import read_federation
@@ -32,6 +34,7 @@ def _read_data() -> None:
 def join(file: Path, log: Path, once: bool) -> None:
     """What `colonnade join` does, with its output in a file."""
     os.setsid()
+    threading.Thread(target=die_with_parent, daemon=True).start()
     target = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     for descriptor in (1, 2):
         os.dup2(target, descriptor)

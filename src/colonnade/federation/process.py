@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import logging
 import os
@@ -11,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import msgspec
 from rich.console import Console
@@ -19,7 +20,7 @@ from rich.logging import RichHandler
 from rich.status import Status
 from rich.text import Text
 
-from colonnade.errors import InputError
+from colonnade.errors import ColonnadeError, InputError
 from colonnade.experiments.run import one_thread
 from colonnade.federation.member import AT_ONCE, Answer, Member, Question, predictions
 from colonnade.federation.own import read_own
@@ -29,7 +30,7 @@ from colonnade.network.transport.zenoh import Place, ZenohTransport, log_reasons
 
 log = logging.getLogger(__name__)
 
-STATUS = "status.json"
+STATUS, LOCK = "status.json", "lock"
 SWITCH = 2e-4  # seconds; by default a thread with a message to send may wait 5 ms for its turn
 SHOW = SECOND // 2  # between two looks at the state
 
@@ -58,6 +59,7 @@ def join(party: PartyFile, console: Console, *, once: bool = False) -> Member:
     own = read_own(party)
     log_reasons()
     clock = WallClock()
+    lock = only_one(party)
     transport = ZenohTransport(place_of(party), clock)
     try:
         member = Member(
@@ -78,6 +80,22 @@ def join(party: PartyFile, console: Console, *, once: bool = False) -> Member:
         return member
     finally:
         transport.close()
+        lock.close()
+
+
+def only_one(party: PartyFile) -> TextIO:
+    """A folder is one process's: two would overwrite each other's checkpoints."""
+    party.folder.mkdir(parents=True, exist_ok=True)
+    lock = (party.folder / LOCK).open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        lock.close()
+        raise InputError(
+            f"{party.folder}: {party.party} is running already, and uses this folder; end that "
+            "process, or give the party file another folder"
+        ) from None
+    return lock
 
 
 def place_of(party: PartyFile) -> Place:
@@ -181,10 +199,17 @@ class Predictor:
             absent += [list(answer.absent)] * len(classes)
         task = self.member.algorithm.task
         names = list(self.member.own.classes) or [str(i) for i in range(task.classes)]
-        self.reply(msgspec.json.encode(Predicted(self.ids, names, chosen, likely, absent)))
+        self.answer(Predicted(self.ids, names, chosen, likely, absent))
 
     def fail(self, reason: str) -> None:
-        self.reply(msgspec.json.encode(Predicted([], [], [], [], [], reason)))
+        self.answer(Predicted([], [], [], [], [], reason))
+
+    def answer(self, found: Predicted) -> None:
+        try:
+            self.reply(msgspec.json.encode(found))
+        except ColonnadeError as error:
+            if not found.error:  # too large; ask for fewer rows
+                self.fail(str(error))
 
 
 def new_rows(member: Member) -> list[str]:

@@ -21,6 +21,7 @@ from colonnade.experiments.results import (
     Result,
     read_history,
     read_ledger,
+    read_results,
     write_lines,
     write_results,
 )
@@ -75,6 +76,11 @@ class Record:
         for lines in self.told.values():
             sums.update(lines)
         return [LedgerRow(*line, *count) for line, count in sums.items()]
+
+    def known(self) -> Result | None:
+        """The result of an earlier life, if it came so far."""
+        found = [result for result in read_results(self.folder) if result.run == self.run]
+        return found[0] if found else None
 
     def result(self, metrics: dict[str, float], rounds: int, notes: Iterable[str]) -> Result:
         messages, sent = self._sent()

@@ -201,6 +201,9 @@ class WallClock(Clock):
             return
         self._advance(0)
         action()
+        self._advance(0)
+        if self._queue and self._queue[0][0] <= self.now:  # messages without end stop no task
+            super()._step()
 
     def _advance(self, to: int) -> None:
         self.now = time.monotonic_ns() - self._begun

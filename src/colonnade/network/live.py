@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Self, cast
 
 import msgspec
@@ -42,6 +42,7 @@ log = logging.getLogger(__name__)
 WINDOW = 2  # rounds that a party may be ahead of another
 AGAIN = SECOND // 4  # between two questions to somebody who is waited for
 DONE = AFTER - 1  # the step after all steps of a round, and before what follows a loop
+HUNG = 30 * SECOND  # who is there but silent for so long is late, even where all are waited for
 LOOK_ROUND = SECOND  # so long a restarted leader listens before it goes on
 
 
@@ -118,11 +119,11 @@ class Live(ProjectedNetwork):
         if self.rounds_begun < WINDOW:
             return
         wanted = (*self.place, self.rounds_begun + 1 - WINDOW, 0)
-        await self._patiently(self.post.present(), wanted, begun)
+        await self._patiently(self.post.present(), wanted, begun, alone=self.impatient)
 
     async def _company(self) -> None:
         """A leader does not go on when all others are away."""
-        if self.post.leads and self.post.peers:
+        if self.post.leads and self.post.peers and not self.impatient:
             await self._attend(lambda: bool(self.post.present()), list)
 
     async def _patiently(
@@ -217,12 +218,19 @@ class Live(ProjectedNetwork):
                 return heard >= wait.count or not open_()
             return not open_()
 
+        self._forgive(party for _, party in wanted)
         limit = None
         if wait.kind == "deadline":
             limit = self.clock.now + int(wait.seconds * SECOND)
         elif self.impatient:
             limit = self.clock.now + int(self.patience * SECOND)
         await self._attend(ready, open_, limit)
+
+    def _forgive(self, parties: Iterable[str]) -> None:
+        """Who has caught up is late no more."""
+        lately = (*self.place, self.rounds_begun - 1, 0)
+        for peer in (self.post.peers[p] for p in set(parties) if p in self.post.peers):
+            peer.late = peer.late and not peer.reached(lately)
 
     def _will_not_come(self, party: str, wait: Wait) -> bool:
         peer = self.post.peers.get(party)
@@ -231,7 +239,7 @@ class Live(ProjectedNetwork):
         must = (wait.kind == "everyone" or party == self.post.leader) and not self.impatient
         if must:
             return self._lacks(party)
-        return not peer.there or peer.reached(self.at)
+        return not peer.there or peer.late or peer.reached(self.at)
 
     def _lacks(self, party: str) -> bool:
         """It said that it has sent its part of this exchange and cannot do so again."""
@@ -248,6 +256,7 @@ class Live(ProjectedNetwork):
         be past it, and now and then."""
         place = place or self.at
         ask_at, asked = self.clock.now + AGAIN, False
+        hung_at = self.clock.now + HUNG
         while True:
             self._same_era()
             if ready() or (limit is not None and self.clock.now >= limit):
@@ -255,12 +264,21 @@ class Live(ProjectedNetwork):
             known = self.post.peers
             peers = [(p, known[p]) for p in dict.fromkeys(awaited()) if p in known]
             due = self.clock.now >= ask_at
+            if self.clock.now >= hung_at:
+                self._give_up(peers, hung_at - HUNG)
+                hung_at = self.clock.now + HUNG
             if due or (not asked and any(peer.reached(place) for _, peer in peers)):
                 for party, peer in peers:
                     if peer.there and (due or peer.reached(place)):
                         self.post.tell(party, ASK, place)
                 ask_at, asked = self.clock.now + AGAIN, True
             await self.clock.wait(self.post.news, ask_at if limit is None else min(ask_at, limit))
+
+    def _give_up(self, peers: Sequence[tuple[str, Peer]], since: int) -> None:
+        for party, peer in peers:
+            if peer.there and not peer.late and peer.heard < since and party != self.post.leader:
+                log.warning("%s is there but has said nothing for 30 s; going on without it", party)
+                peer.late = True
 
     def _same_era(self) -> None:
         if self.post.era != self.era:

@@ -32,7 +32,9 @@ EVERYONE = "everyone"
 BEAT, ASK, LACK, START, CALL = "beat", "ask", "lack", "start", "call"
 KEPT = 8  # exchanges of which a party can send its messages again
 UNREAD = 64  # letters of one sender that are kept for exchanges to come
-BOXES = 1024  # registers
+BOXES = 16  # registers of one sender
+BRANCHES = 64  # programs that a party may have side by side
+EARLY = 1024  # messages of an era that is not known yet
 VERSIONS = 4  # of a register, so that a sender may be a little ahead
 
 Letter = tuple[Place, str, int, str, int]  # place, source, sender, destination, receiver
@@ -61,6 +63,7 @@ class Peer:
     there: bool = False
     since: int = 0  # nanoseconds: when it came or left
     late: bool = False  # there, but others do not wait for it until it has caught up
+    heard: int = 0  # nanoseconds: when it last said something that could be used
     fronts: dict[Place, Place] = field(default_factory=dict)  # how far it is, by branch
     told: Place = ()  # how far it knows me to be
 
@@ -69,6 +72,8 @@ class Peer:
 
     def advance(self, place: Place) -> None:
         line = branch(place)
+        if len(self.fronts) >= BRANCHES and line not in self.fronts:
+            return
         if not reached(self.fronts.get(line, ()), place):
             self.fronts[line] = place
 
@@ -100,6 +105,7 @@ class Post:
         self.where: dict[Place, Place] = {}  # how far this party is, by branch
         self.letters: dict[Letter, Tensor | None] = {}  # None: "nothing to say"
         self.registers: dict[Box, list[tuple[Place, Tensor]]] = {}
+        self.written: dict[Box, Place] = {}  # the place of the newest
         self.lacking: dict[tuple[str, Place], bool] = {}  # what a party said it has no more
         self.passed: dict[Place, Place] = {}  # by branch: letters of earlier places are void
         self.kept: dict[Place, list[tuple[str, bytes]]] = {}  # sent lately: to whom, what
@@ -195,6 +201,7 @@ class Post:
         except WireError as error:
             self.refuse(sender, str(error))
             return
+        self.peers[sender].heard = self.clock.now
         self._take(sender, header, value)
         self.news.notify()
 
@@ -229,7 +236,7 @@ class Post:
         if header.era > self.era and sender == self.leader:
             self.begin_era(header.era)
         if header.era > self.era:
-            if not self.leads and len(self.early) < BOXES:
+            if not self.leads and len(self.early) < EARLY:
                 self.early.append((sender, header, value))
         elif header.era == self.era:
             self._sort(sender, header, value)
@@ -241,7 +248,7 @@ class Post:
     def begin_era(self, era: int, start: Place = (0, 0)) -> None:
         """All is void that was said before, but what registers hold."""
         self.era, self.newest_era, self.start = era, max(era, self.newest_era), start
-        for known in (self.letters, self.lacking, self.passed, self.kept, self.where):
+        for known in (self.letters, self.lacking, self.passed, self.kept, self.where, self.written):
             known.clear()
         for peer in self.peers.values():
             peer.fronts.clear()
@@ -284,16 +291,21 @@ class Post:
         h = header
         if h.register:
             box = (h.src, h.sender, h.dst, h.receiver, h.kind)
-            if value is None or (box not in self.registers and len(self.registers) >= BOXES):
+            if value is None or h.place <= self.written.get(box, ()):  # an older one came later
                 return
+            if box not in self.registers and self._boxes_of(h.src, h.sender) >= BOXES:
+                return
+            self.written[box] = h.place
             versions = self.registers.setdefault(box, [])
-            if not versions or h.place > versions[-1][0]:
-                versions.append((h.place, value))
-                del versions[:-VERSIONS]
+            versions.append((h.place, value))
+            del versions[:-VERSIONS]
         elif not any(reached(passed, h.place) for passed in self.passed.values()):
             self.letters[h.place, h.src, h.sender, h.dst, h.receiver] = value
             if len(self.letters) > UNREAD:
                 self._forget_furthest(h.src, h.sender)
+
+    def _boxes_of(self, src: str, sender: int) -> int:
+        return sum(box[:2] == (src, sender) for box in self.registers)
 
     def _forget_furthest(self, src: str, sender: int) -> None:
         """Nobody fills the memory with letters for times to come."""
@@ -310,7 +322,7 @@ class Post:
             old = [key for key in self.letters if reached(place, key[0])]
             for key in old:
                 del self.letters[key]
-        if len(self.lacking) > BOXES:
+        if len(self.lacking) > EARLY:
             self.lacking.clear()
 
     def read_register(self, box: Box, place: Place) -> Tensor | None:

@@ -22,6 +22,7 @@ class Weather:
     gust: float = 0.02  # share of messages that take a hundred times as long
     duplicate: float = 0.05  # share of messages that come twice
     notice: float = 1000.0  # milliseconds at most until others see that a party came or left
+    ordered: bool = False  # between two parties nothing overtakes; as a real transport promises
 
 
 class Storm:
@@ -31,6 +32,7 @@ class Storm:
     def __init__(self, clock: Clock, seed: int, weather: Weather | None = None) -> None:
         self.clock, self.random, self.weather = clock, Random(seed), weather or Weather()
         self.seats: dict[str, StormSeat] = {}
+        self._arrived: dict[tuple[str, str], int] = {}  # sender and receiver: when, last
         self._noticed: dict[tuple[str, str], int] = {}  # observer and party: when, last
 
     def seat(self, party: str) -> StormSeat:
@@ -41,9 +43,10 @@ class Storm:
         for _ in range(1 + (random.random() < weather.duplicate)):
             delay = random.expovariate(1 / weather.delay)
             delay *= 100 if random.random() < weather.gust else 1
-            self.clock.call_at(
-                self.clock.now + int(delay * MILLISECOND), lambda: self._arrive(sender, to, data)
-            )
+            when = self.clock.now + int(delay * MILLISECOND)
+            if weather.ordered:
+                when = self._arrived[sender, to] = max(when, self._arrived.get((sender, to), 0))
+            self.clock.call_at(when, lambda: self._arrive(sender, to, data))
 
     def _arrive(self, sender: str, to: str, data: bytes) -> None:
         if to in self.seats:
@@ -120,6 +123,7 @@ class Crew:
             gust=self.random.choice([0, 0.02, 0.1]),
             duplicate=self.random.choice([0, 0.05, 0.3]),
             notice=self.random.choice([5, 200, 2000]),
+            ordered=self.random.choice([True, False]),
         )
         self.storm = Storm(self.clock, seed, weather)
         self.parties, self.live = parties, live
