@@ -154,8 +154,8 @@ def same_run(one: Trained, each: dict[str, Trained]) -> None:
 def test_parties_as_they_are_deployed_train_the_same_model(
     name: str, more: dict[str, object]
 ) -> None:
-    method = settings(name, 2, **more)
-    same_run(stacked(method, digits(300)), live(method, digits(300)))
+    method = settings(name, 1, **more)
+    same_run(stacked(method, digits(200)), live(method, digits(200)))
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

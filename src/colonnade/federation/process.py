@@ -6,7 +6,6 @@ import fcntl
 import json
 import logging
 import os
-import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -31,7 +30,6 @@ from colonnade.network.transport.zenoh import Place, ZenohTransport, log_reasons
 log = logging.getLogger(__name__)
 
 STATUS, LOCK = "status.json", "lock"
-SWITCH = 2e-4  # seconds; by default a thread with a message to send may wait 5 ms for its turn
 SHOW = SECOND // 2  # between two looks at the state
 
 
@@ -55,7 +53,6 @@ class Predicted(msgspec.Struct, frozen=True):
 def join(party: PartyFile, console: Console, *, once: bool = False) -> Member:
     """Take part until it is over, or until Ctrl-C. What is wrong is told before anyone connects."""
     party.check()
-    sys.setswitchinterval(SWITCH)
     own = read_own(party)
     log_reasons()
     clock = WallClock()
