@@ -24,7 +24,8 @@ from colonnade.data import VerticalData
 from colonnade.experiments.run import build, drive
 from colonnade.network import Network, ProjectedNetwork, StackedNetwork, World
 from colonnade.network.clock import SECOND, Clock, WallClock
-from colonnade.network.live import Live, finish, take_part
+from colonnade.network.joining import finish, take_part
+from colonnade.network.live import Live
 from colonnade.network.post import END, Post
 from colonnade.network.transport.memory import MemoryTransport
 from colonnade.network.transport.transport import Transport

@@ -176,14 +176,11 @@ def test_an_attack_changes_no_weight(
     assert room.attempts >= 100
     assert len(members[fed.leader].post.letters) <= 2 * UNREAD
     refused = sum(one.post.refused for one in members.values())
+    if attack in (random_bytes, mutated):
+        assert room.attempts > 5_000  # of each kind
     if attack in REASONS:
         assert refused >= room.attempts - 20  # a mutation may be harmless
         assert REASONS[attack] in caplog.text
-
-
-def test_ten_thousand_strings_were_tried() -> None:
-    """Of random or mutated bytes, for about 130 messages."""
-    assert 130 * (ATTACKS[random_bytes] + ATTACKS[mutated]) > 10_000
 
 
 class Spoilt(Seat):

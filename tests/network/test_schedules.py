@@ -25,7 +25,8 @@ from colonnade.network import (
     locally,
 )
 from colonnade.network.clock import SECOND
-from colonnade.network.live import Live, take_part
+from colonnade.network.joining import take_part
+from colonnade.network.live import Live
 from colonnade.network.post import Post
 from colonnade.network.transport.storm import Crew, StormSeat
 

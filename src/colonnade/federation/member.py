@@ -28,7 +28,8 @@ from colonnade.federation.own import Own
 from colonnade.federation.record import Record, lines_of
 from colonnade.network import ABSENT, is_absent
 from colonnade.network.clock import SECOND, Signal
-from colonnade.network.live import Live, Rejoin, finish, round_of, take_part
+from colonnade.network.joining import finish, take_part
+from colonnade.network.live import Live, Rejoin, round_of
 from colonnade.network.post import CALL, END, Post
 from colonnade.network.transport.transport import Transport
 
@@ -398,7 +399,7 @@ class Member:
         if sender == self.federation.leader and self.state.stage == WAITING:
             raise InputError(f"{found}; all parties need the same, so ask {sender} for theirs")
 
-    def changed(self, party: str, there: bool, seconds: float) -> None:
+    def changed(self, party: str, there: bool) -> None:
         if there:
             log.info("%s: there", party)
         elif not self.over:

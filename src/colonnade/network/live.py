@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import Any, Self, cast
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Self, cast
 
 import msgspec
 import numpy as np
@@ -43,7 +43,6 @@ WINDOW = 2  # rounds that a party may be ahead of another
 AGAIN = SECOND // 4  # between two questions to somebody who is waited for
 DONE = AFTER - 1  # the step after all steps of a round, and before what follows a loop
 HUNG = 30 * SECOND  # who is there but silent for so long is late, even where all are waited for
-LOOK_ROUND = SECOND  # so long a restarted leader listens before it goes on
 
 
 class Rejoin(Exception):
@@ -174,26 +173,11 @@ class Live(ProjectedNetwork):
             missing = links.real[r] & ~inbox.arrived[i].numpy()
             self.silent |= {links.src.parties[s] for s in links.senders[r][missing]}
 
-    def _deliver(
-        self, parcel: Parcel, sender: int, receiver: int, value: Tensor | None, delay: int
-    ) -> None:
-        register = parcel.wait.kind == "latest"
-        if register and value is None:
-            return
-        header = self._header(parcel.links, sender, receiver, parcel.kind, register, value is None)
-        self.post.post(header, value, parcel.links.dst.parties[receiver])
+    def _hand_over(self, header: Header, value: Tensor | None, to: str, delay: int) -> None:
+        self.post.post(header, value, to)
 
-    def _header(
-        self,
-        links: Links,
-        sender: int,
-        receiver: int,
-        kind: str,
-        register: bool = False,
-        nothing: bool = False,
-    ) -> Header:
-        plain = super()._header(links, sender, receiver, kind, register, nothing)
-        return msgspec.structs.replace(plain, federation=self.post.federation, era=self.era)
+    def _signed(self, header: Header) -> Header:
+        return msgspec.structs.replace(header, federation=self.post.federation, era=self.era)
 
     async def _wait(
         self, wait: Wait, links: Links, members: list[int], expected: np.ndarray
@@ -319,89 +303,3 @@ def round_of(front: Place, place: Place) -> int:
         return END if reached(front, place) else 0
     over = len(front) > depth + 1 and front[depth + 1] >= DONE
     return max(0, front[depth] - 1 + over) if len(front) > depth else 0
-
-
-# -- taking part ----------------------------------------------------------------------------------
-
-
-async def take_part(
-    post: Post,
-    program: Callable[[Live], Coroutine[Any, Any, Any]],
-    *,
-    resume_at: int = 0,
-    unlabelled: int = 0,
-    gather: float = 60.0,
-    patience: float = 1.0,
-) -> Any:
-    """Run a choreography to its end with whoever is there, from the leader's round on.
-
-    `resume_at`: the round at which this party would go on by itself. `unlabelled`: so many rounds
-    go on without the leader; one that returns takes them up where the others are. `gather`: seconds
-    that a leader waits for everybody before it begins without them. The post must be listening.
-    """
-    if not post.leads:
-        return await _follow(post, program, patience)
-    await _gather(post, gather)
-    fronts = [front for peer in post.peers.values() for front in peer.fronts.values()]
-    others = [round_of(front, ()) for front in fronts if front != (0, 0)]
-    resume_at = max(resume_at, min([unlabelled, *others]) if others else 0)
-    post.begin_era(max(post.newest_era + 1, post.born), (resume_at, DONE))
-    post.reach(post.start)
-    for party in post.present():
-        post.greet(party)
-    net = Live(post, patience=patience)
-    net.resume_at = resume_at
-    result = await program(net)
-    finish(post)
-    return result
-
-
-def finish(post: Post) -> None:
-    """Tell everybody that it is over here."""
-    post.reach((END, 0))
-    for party in post.present():
-        post.beat(party)
-
-
-async def _follow(
-    post: Post, program: Callable[[Live], Coroutine[Any, Any, Any]], patience: float
-) -> Any:
-    leader = post.peers[post.leader or ""]
-    joined = 0  # the era this party has taken part in
-    while True:
-        await _summons(post, leader)
-        net = Live(post, patience=patience)
-        ahead = max(round_of(front, ()) for front in leader.fronts.values())
-        early = (
-            0 if joined == post.era else WINDOW
-        )  # the leader may be ahead of us, but not by more
-        net.resume_at = max(round_of(post.start, ()), ahead - early)
-        joined = post.era
-        post.passed.clear()
-        try:
-            return await program(net)
-        except Rejoin:
-            log.info("going on from the round of %s", post.leader)
-
-
-async def _summons(post: Post, leader: Peer) -> None:
-    """Until the leader has begun and told where it is."""
-    ask_at = post.clock.now + AGAIN
-    while not (post.era and leader.fronts):
-        if post.clock.now >= ask_at:
-            ask_at = post.clock.now + AGAIN
-            if leader.there:
-                post.tell(post.leader or "", ASK, (0, 0))
-        await post.clock.wait(post.news, ask_at)
-
-
-async def _gather(post: Post, seconds: float) -> None:
-    begin = post.clock.now
-    while True:
-        known = [peer.there and bool(peer.fronts) for peer in post.peers.values()]
-        passed = post.clock.now - begin
-        if all(known):
-            return
-        if any(known) and passed >= (LOOK_ROUND if post.newest_era else seconds * SECOND):
-            return
-        await post.clock.wait(post.news, post.clock.now + AGAIN)

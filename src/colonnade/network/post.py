@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from colonnade.network.clock import SECOND, Signal
+from colonnade.network.clock import Signal
 from colonnade.network.network import Place, World
 from colonnade.network.topology import Group
 from colonnade.network.transport.transport import Transport
@@ -113,7 +113,7 @@ class Post:
         self.greeting = ""  # what newcomers are told
         self.on_call: Callable[[str, str], None] = lambda sender, note: None
         self.on_greeting: Callable[[str, str], None] = lambda sender, note: None
-        self.on_change: Callable[[str, bool, float], None] = lambda party, there, seconds: None
+        self.on_change: Callable[[str, bool], None] = lambda party, there: None
         self.refused = 0
 
     @property
@@ -185,13 +185,12 @@ class Post:
         peer = self.peers.get(party)
         if peer is None or peer.there == there:
             return
-        seconds = (self.clock.now - peer.since) / SECOND
         peer.there, peer.since, peer.late = there, self.clock.now, False
         peer.fronts.clear()
         peer.told = ()
         if there:
             self.greet(party)
-        self.on_change(party, there, seconds)
+        self.on_change(party, there)
         self.news.notify()
 
     def receive(self, sender: str, data: bytes) -> None:

@@ -153,11 +153,13 @@ class ProjectedNetwork(Network):
         if register and value is None:
             return
         header = self._header(parcel.links, sender, receiver, parcel.kind, register, value is None)
-        party = parcel.links.dst.parties[receiver]
-        if party == self.party:
+        self._hand_over(header, value, parcel.links.dst.parties[receiver], delay)
+
+    def _hand_over(self, header: Header, value: Tensor | None, to: str, delay: int) -> None:
+        if to == self.party:
             self.mailbox.put(header, value)
         else:
-            self.transport.publish(party, encode(header, value), delay)
+            self.transport.publish(to, encode(header, value), delay)
 
     def _header(
         self,
@@ -169,7 +171,11 @@ class ProjectedNetwork(Network):
         nothing: bool = False,
     ) -> Header:
         ends = (links.src.name, sender, links.dst.name, receiver)
-        return Header(self.program, self.at, *ends, kind, register, nothing)
+        return self._signed(Header(self.program, self.at, *ends, kind, register, nothing))
+
+    def _signed(self, header: Header) -> Header:
+        """With what the engine adds."""
+        return header
 
     # -- receiving --------------------------------------------------------------------------------
 

@@ -1,0 +1,97 @@
+"""Taking part in a choreography that others may be in the middle of: who begins, who follows, and
+where."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from colonnade.network.clock import SECOND
+from colonnade.network.live import AGAIN, DONE, WINDOW, Live, Rejoin, round_of
+from colonnade.network.post import ASK, END, Peer, Post
+
+log = logging.getLogger(__name__)
+
+LOOK_ROUND = SECOND  # so long a restarted leader listens before it goes on
+
+
+async def take_part(
+    post: Post,
+    program: Callable[[Live], Coroutine[Any, Any, Any]],
+    *,
+    resume_at: int = 0,
+    unlabelled: int = 0,
+    gather: float = 60.0,
+    patience: float = 1.0,
+) -> Any:
+    """Run a choreography to its end with whoever is there, from the leader's round on.
+
+    `resume_at`: the round at which this party would go on by itself. `unlabelled`: so many rounds
+    go on without the leader; one that returns takes them up where the others are. `gather`: seconds
+    that a leader waits for everybody before it begins without them. The post must be listening.
+    """
+    if not post.leads:
+        return await _follow(post, program, patience)
+    await _gather(post, gather)
+    fronts = [front for peer in post.peers.values() for front in peer.fronts.values()]
+    others = [round_of(front, ()) for front in fronts if front != (0, 0)]
+    resume_at = max(resume_at, min([unlabelled, *others]) if others else 0)
+    post.begin_era(max(post.newest_era + 1, post.born), (resume_at, DONE))
+    post.reach(post.start)
+    for party in post.present():
+        post.greet(party)
+    net = Live(post, patience=patience)
+    net.resume_at = resume_at
+    result = await program(net)
+    finish(post)
+    return result
+
+
+def finish(post: Post) -> None:
+    """Tell everybody that it is over here."""
+    post.reach((END, 0))
+    for party in post.present():
+        post.beat(party)
+
+
+async def _follow(
+    post: Post, program: Callable[[Live], Coroutine[Any, Any, Any]], patience: float
+) -> Any:
+    leader = post.peers[post.leader or ""]
+    joined = 0  # the era this party has taken part in
+    while True:
+        await _summons(post, leader)
+        net = Live(post, patience=patience)
+        ahead = max(round_of(front, ()) for front in leader.fronts.values())
+        early = 0 if joined == post.era else WINDOW  # so much it may be ahead of us
+        net.resume_at = max(round_of(post.start, ()), ahead - early)
+        joined = post.era
+        post.passed.clear()
+        try:
+            return await program(net)
+        except Rejoin:
+            log.info("going on from the round of %s", post.leader)
+
+
+async def _summons(post: Post, leader: Peer) -> None:
+    """Until the leader has begun and told where it is."""
+    ask_at = post.clock.now + AGAIN
+    while not (post.era and leader.fronts):
+        if post.clock.now >= ask_at:
+            ask_at = post.clock.now + AGAIN
+            if leader.there:
+                post.tell(post.leader or "", ASK, (0, 0))
+        await post.clock.wait(post.news, ask_at)
+
+
+async def _gather(post: Post, seconds: float) -> None:
+    begin = post.clock.now
+    while True:
+        known = [peer.there and bool(peer.fronts) for peer in post.peers.values()]
+        passed = post.clock.now - begin
+        if all(known):
+            return
+        if any(known) and passed >= (LOOK_ROUND if post.newest_era else seconds * SECOND):
+            return
+        await post.clock.wait(post.news, post.clock.now + AGAIN)
