@@ -17,7 +17,8 @@ from colonnade.errors import ColonnadeError, InputError
 from colonnade.federation.files import read_federation
 from colonnade.federation.local import FEDERATION, Local, running
 from colonnade.federation.party import PartyFile, read_party
-from colonnade.federation.process import Asked, Predicted, need_leader, visiting
+from colonnade.federation.predicting import Asked, Predicted
+from colonnade.federation.process import visiting
 from colonnade.network.transport.zenoh import ask
 
 READY = 60.0  # seconds for saved parties to be there again
@@ -62,6 +63,15 @@ def predict(party: PartyFile, ids: Sequence[str] | None) -> Predicted:
     if found.error:
         raise ColonnadeError(found.error)
     return found
+
+
+def need_leader(party: PartyFile, command: str) -> None:
+    leader = party.federation.leader
+    if party.party != leader:
+        raise InputError(
+            f"{party.source}: {command} is for the label holder, {leader!r}: only it learns the "
+            "predictions"
+        )
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from colonnade.errors import InputError
 
 if TYPE_CHECKING:
     from colonnade.experiments.results import Result
-    from colonnade.federation.process import Predicted
+    from colonnade.federation.predicting import Predicted
 
 PartyToml = Annotated[
     Path, typer.Argument(help="The party file: who I am, my data, my keys.", metavar="PARTY.toml")
@@ -55,12 +55,13 @@ def join(
     """
     from colonnade.federation import process
     from colonnade.federation.party import read_party
+    from colonnade.federation.status import set_up_log
 
     party = read_party(file)
     if fresh:
         clear(party.folder)
     console = Console(stderr=True)
-    process.set_up_log(console)
+    set_up_log(console)
     try:
         member = process.join(party, console, once=once)
     except KeyboardInterrupt:
@@ -203,11 +204,13 @@ def register(app: typer.Typer) -> None:
 def clear(folder: Path) -> None:
     """What a party kept: checkpoints and results; never its data or keys."""
     from colonnade.experiments.results import CONFIG, RESULTS
-    from colonnade.federation.process import STATUS
+    from colonnade.federation.local import LOG
+    from colonnade.federation.process import LOCK
+    from colonnade.federation.status import STATUS
 
     for part in ("checkpoints", "history", "ledger", "models"):
         shutil.rmtree(folder / part, ignore_errors=True)
-    for part in (CONFIG, RESULTS, STATUS, "report.html", "log.txt", "lock"):
+    for part in (CONFIG, RESULTS, STATUS, "report.html", LOG, LOCK):
         (folder / part).unlink(missing_ok=True)
 
 

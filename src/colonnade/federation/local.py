@@ -27,7 +27,7 @@ from colonnade.experiments.results import Result, read_results
 from colonnade.federation.federation import Federation
 from colonnade.federation.keys import Identity, make_authority, make_certificate
 from colonnade.federation.names import AUTHORITY
-from colonnade.federation.process import STATUS, read_status
+from colonnade.federation.status import STATUS, read_status
 
 FEDERATION, KEYS, LOG = "federation.toml", "keys", "log.txt"
 TRAINED = ("trained", "testing", "answering questions", "done")
