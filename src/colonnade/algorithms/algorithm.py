@@ -33,7 +33,7 @@ from colonnade.network import ABSENT, Group, Network, is_absent, locally
 from colonnade.network.network import World
 from colonnade.seeds import seed_of, seeded
 
-EPOCHS, MOST_EPOCHS = 60, 300
+MOST_EPOCHS = 300
 ROUNDS = 2000  # what a small data set gets by more epochs
 PREDICT_ROWS = 4096  # rows per exchange when nothing can fail
 
@@ -55,6 +55,20 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     )
     head: list[int] | None = None
     compile: bool = False
+
+    # Keys that make no difference before the first prediction: methods that differ in nothing else
+    # are trained once.
+    at_inference: ClassVar[tuple[str, ...]] = ()
+
+    def resolved(self) -> Settings:
+        """With short names written out as what they stand for."""
+        return self
+
+    def training(self) -> Settings:
+        """Equal for methods that train the same models."""
+        plain = {f.name: f.default for f in msgspec.structs.fields(self)}
+        same = {key: plain[key] for key in self.resolved().at_inference}
+        return msgspec.structs.replace(self.resolved(), name="", **same)
 
     def check(self, task: Task) -> None:
         """Raises InputError (naming the key) for values that cannot work."""
@@ -117,10 +131,12 @@ class Algorithm(ABC):
     exchanges: ClassVar[tuple[Exchange, ...]]
     pooled: ClassVar[bool] = False  # one party holds all columns
     optional: ClassVar[tuple[str, ...]] = ()  # groups that some settings do without
+    outside: ClassVar[tuple[str, ...]] = ()  # groups that only use the model
+    usual_epochs: ClassVar[int] = 60
 
     groups: tuple[Group, ...]
     columns: Group  # who holds columns
-    labels: Group  # the one party that holds the labels
+    labels: Group  # who holds the labels: one party, unless all decide for themselves
 
     def __init__(self, settings: Any, task: Task) -> None:
         self.set = settings
@@ -235,7 +251,7 @@ class Algorithm(ABC):
     def batches(self) -> Batches:
         rows = self.task.rows["train"]
         size = min(self.set.batch, rows)
-        epochs = self.epochs or min(MOST_EPOCHS, max(EPOCHS, -(-ROUNDS * size // rows)))
+        epochs = self.epochs or min(MOST_EPOCHS, max(self.usual_epochs, -(-ROUNDS * size // rows)))
         return Batches(rows, size, epochs, self.task.seed)
 
     @property
@@ -268,9 +284,7 @@ class Algorithm(ABC):
             locally(lambda total: self._tell(net, batch, total, {}), total)
             self.keep(net)
             return False
-        logits, y = await self.validate(net), self.data.validation.y
-        verdict = locally(lambda *args: self._judge(net, batch, *args), total, logits, y)
-        best, stop = await net.agree(verdict, self.labels)
+        best, stop = await self.decide(net, batch, total)
         if best != self.progress["best"]:  # this round's; or a party was away when it was told
             self.best_models = {name: stack.snapshot() for name, (_, stack) in self.stacks.items()}
         self.progress |= {"stopped": stop, "best": best}
@@ -284,7 +298,15 @@ class Algorithm(ABC):
             done = net.rounds_begun if rounds is None else rounds
             checkpoint.keep(self, net, self.checkpoints, done)
 
-    async def validate(self, net: Network) -> Tensor:
+    async def decide(self, net: Network, batch: Batch, loss: Any) -> Sequence[float]:
+        """The round with the best models so far, and whether to stop, told to everybody by who
+        holds the labels."""
+        logits, y = await self.validate(net), self.data.validation.y
+        found = locally(measure, logits, y, "validation")
+        verdict = locally(lambda *args: self.judge(net, batch, *args), loss, found)
+        return await net.agree(verdict, self.labels)
+
+    async def validate(self, net: Network) -> Any:
         """Logits of the validation rows, where the labels are."""
         return await self.predict(net.within("validation"), self.data.validation)
 
@@ -292,15 +314,12 @@ class Algorithm(ABC):
         mean = float(loss) / self.batches.per_epoch
         self.watch(Point(net.round + 1, batch.epoch + 1, {"train_loss": mean, **metrics}))
 
-    def _judge(self, net: Network, batch: Batch, loss: Any, logits: Tensor, y: Tensor) -> Tensor:
-        metrics = measure(logits, y, "validation")
+    def judge(self, net: Network, batch: Batch, loss: Any, metrics: dict[str, float]) -> Tensor:
+        """What `decide` is to tell, given the losses of this epoch and the validation."""
         self._tell(net, batch, loss, metrics)
-        accuracy, value, so_far = (
-            metrics["validation_accuracy"],
-            metrics["validation_loss"],
-            self.progress,
-        )
-        better = (accuracy, -value) > (so_far["accuracy"], -so_far["loss"])
+        accuracy, value = metrics["validation_accuracy"], metrics["validation_loss"]
+        so_far = self.progress
+        better = self.better(accuracy, value)
         # On a plateau the loss creeps down long before the accuracy moves: not standing still.
         so_far["waited"] = 0 if better or value < so_far["lowest"] else so_far["waited"] + 1
         so_far["lowest"] = min(so_far["lowest"], value)
@@ -308,6 +327,10 @@ class Algorithm(ABC):
             so_far |= {"accuracy": accuracy, "loss": value}
         best = net.round if better else so_far["best"]
         return torch.tensor([float(best), float(so_far["waited"] >= self.patience)])
+
+    def better(self, accuracy: float, loss: float) -> bool:
+        """Than the best validation so far."""
+        return (accuracy, -loss) > (self.progress["accuracy"], -self.progress["loss"])
 
     def keep_best(self) -> None:
         """Go back to the models of the epoch with the best validation."""
@@ -325,11 +348,11 @@ class Algorithm(ABC):
 
     async def evaluate(self, net: Network) -> dict[str, float]:
         """Metrics on the test rows, told where the labels are."""
-        part = self.data.test
-        if not part.rows:
-            return {}
-        logits = await self.predict(net.within("inference"), part)
-        return {} if is_absent(logits) else measure(logits, part.y, "test")
+        return await self.test(net.within("inference")) if self.data.test.rows else {}
+
+    async def test(self, net: Network) -> dict[str, float]:
+        logits = await self.predict(net, self.data.test)
+        return {} if is_absent(logits) else measure(logits, self.data.test.y, "test")
 
     # -- models as files --------------------------------------------------------------------------
 

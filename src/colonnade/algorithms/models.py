@@ -4,7 +4,7 @@ the label holder."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch import nn
@@ -37,13 +37,18 @@ def encoder_layers(spec: Sequence[float] | None, width: int) -> list[int]:
     return [max(1, int(w * width)) if w < 1 else int(w) for w in spec]
 
 
-def make_encoder(spec: Any, width: int, shape: tuple[int, ...]) -> nn.Module:
+def make_encoder(
+    spec: Any,
+    width: int,
+    shape: tuple[int, ...],
+    hidden: Callable[[], nn.Module] = nn.LeakyReLU,
+) -> nn.Module:
     """`spec`: layer widths, "cnn", a factory `width → Module`, or None for the default."""
     if callable(spec):
         return spec(width)  # pyright: ignore[reportReturnType]
     if spec == "cnn":
         return cnn(shape, CNN_WIDTH)
-    return mlp([width, *encoder_layers(spec, width)], last=nn.ReLU)
+    return mlp([width, *encoder_layers(spec, width)], hidden=hidden, last=nn.ReLU)
 
 
 def make_decoder(spec: Any, encoder: Any, code: int, shape: tuple[int, ...]) -> nn.Module:

@@ -211,7 +211,9 @@ def parse_method(table: Table, where: str) -> Settings:
             f"{where}.algorithm: {name!r} is not known{nearest(str(name), known)}; "
             f"there are {', '.join(known)}"
         )
-    return convert({"name": name, **table}, registry()[name].settings, where)
+    usual = table.get("method", name)  # a method that has a name of its own goes by it
+    settings = convert({"name": usual, **table}, registry()[name].settings, where)
+    return prefixed(where, settings.resolved)
 
 
 def tables(value: Any, key: str, parse: Any) -> list[Any]:

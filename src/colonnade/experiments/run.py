@@ -1,11 +1,13 @@
-"""One run: one method under one kind of faults with one seed."""
+"""Runs: one method under one kind of faults with one seed each. Those that train the same models
+train them once."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +52,7 @@ def one_thread() -> Iterator[None]:
 
 def build(
     settings: Settings, data: VerticalData, seed: int, **facts: Any
-) -> tuple[Algorithm, Network]:
+) -> tuple[Algorithm, StackedNetwork]:
     """An algorithm and a stacked network, ready to train."""
     algorithm = registry()[settings.algorithm](settings, Task.of(data, seed))
     net = StackedNetwork(algorithm.world(**facts))
@@ -58,26 +60,55 @@ def build(
     return algorithm, net
 
 
+@dataclass(frozen=True)
+class Cell:
+    """A method under a kind of faults with a seed, and the name of its files."""
+
+    settings: Settings
+    fault: Fault
+    seed: int
+    run: str
+
+    @property
+    def training(self) -> Any:
+        """Equal for cells that train the same models."""
+        return self.settings.training(), self.fault.training(), self.seed
+
+
 @one_thread()
-def run_one(
+def run_cells(
     experiment: Experiment,
-    settings: Settings,
-    fault: Fault,
-    seed: int,
-    run: str,
+    cells: Sequence[Cell],
     folder: Path,
     progress: Progress = lambda share: None,
-) -> Result:
-    """Train, test, and write the run's curve, ledger and models; the result is the caller's to
-    keep."""
+) -> list[Result]:
+    """Train once, test as each cell says, and write the runs' curves, ledgers and models; the
+    results are the caller's to keep."""
     started = time.perf_counter()
-    data = load(experiment.data, seed)
+    first = cells[0]
+    data = load(experiment.data, first.seed)
     facts = {"topology": experiment.network.graph, "delays": experiment.network.delays}
-    algorithm, net = build(settings, data, seed, fault=fault, **facts)
+    algorithm, net = build(first.settings, data, first.seed, fault=first.fault, **facts)
     curve = Curve(net)
     algorithm.watch = curve.add
     net.watch = lambda round: _tell(progress, round, algorithm.total_rounds)
     drive(algorithm.train(net))
+    took = time.perf_counter() - started
+    return [_tested(experiment, cell, algorithm, net, curve, data, took, folder) for cell in cells]
+
+
+def _tested(
+    experiment: Experiment,
+    cell: Cell,
+    algorithm: Algorithm,
+    net: StackedNetwork,
+    curve: Curve,
+    data: VerticalData,
+    took: float,
+    folder: Path,
+) -> Result:
+    started = time.perf_counter()
+    algorithm.set, net = cell.settings.resolved(), net.facing(cell.fault)
     spent = net.now
     metrics = drive(algorithm.evaluate(net))
     messages, sent = net.ledger.total(*LEARNING)
@@ -87,14 +118,24 @@ def run_one(
         "bytes": sent,
         "virtual_seconds": spent,
     }
+    if metrics:
+        cost["messages_per_prediction"] = per_prediction(algorithm, net)
     if experiment.target is not None:
         cost |= curve.until(experiment.target)
-    write_lines(folder / "history" / f"{run}.jsonl", curve.points)
-    write_lines(folder / "ledger" / f"{run}.jsonl", ledger_rows(net.ledger))
-    algorithm.save(folder / "models" / run, net)
-    cost["wall_seconds"] = round(time.perf_counter() - started, 3)
+    write_lines(folder / "history" / f"{cell.run}.jsonl", curve.points)
+    write_lines(folder / "ledger" / f"{cell.run}.jsonl", ledger_rows(net.ledger))
+    algorithm.save(folder / "models" / cell.run, net)
+    cost["wall_seconds"] = round(took + time.perf_counter() - started, 3)
     numbers = {key: value if math.isfinite(value) else None for key, value in metrics.items()}
-    return Result(settings.name, fault.name, seed, run, numbers, cost, data.notes)
+    method, faults = cell.settings.name, cell.fault.name
+    return Result(method, faults, cell.seed, cell.run, numbers, cost, data.notes)
+
+
+def per_prediction(algorithm: Algorithm, net: Network) -> float:
+    """Messages between the parties for one batch of test rows."""
+    asked = algorithm.predict_rows(net.within("inference"))
+    batches = -(-algorithm.data.test.rows // asked)
+    return net.ledger.total("inference", leave_out=algorithm.outside)[0] / batches
 
 
 def _tell(progress: Progress, round: int, total: int) -> None:

@@ -19,7 +19,6 @@ from typing import Any, Protocol
 
 import msgspec
 
-from colonnade.algorithms.algorithm import Settings
 from colonnade.algorithms.task import Task
 from colonnade.data import load
 from colonnade.errors import ColonnadeError, InputError
@@ -32,8 +31,7 @@ from colonnade.experiments.results import (
     read_results,
     write_results,
 )
-from colonnade.experiments.run import build, run_one
-from colonnade.network import Fault
+from colonnade.experiments.run import Cell, build, run_cells
 
 log = logging.getLogger(__name__)
 
@@ -47,12 +45,20 @@ class Run:
     seed: int
     name: str  # of its files
 
-    def parts(self, experiment: Experiment) -> tuple[Settings, Fault, int]:
-        return experiment.methods[self.method], experiment.faults[self.fault], self.seed
+    def cell(self, experiment: Experiment) -> Cell:
+        method, fault = experiment.methods[self.method], experiment.faults[self.fault]
+        return Cell(method, fault, self.seed, self.name)
+
+    def key(self, experiment: Experiment) -> tuple[str, str, int]:
+        cell = self.cell(experiment)
+        return cell.settings.name, cell.fault.name, cell.seed
 
     def title(self, experiment: Experiment) -> str:
-        method, fault, seed = self.parts(experiment)
-        return f"{method.name} · {fault.name} · seed {seed}"
+        method, fault, seed = self.key(experiment)
+        return f"{method} · {fault} · seed {seed}"
+
+
+Bundle = tuple[Run, ...]  # runs that train the same models
 
 
 class Observer(Protocol):
@@ -99,6 +105,20 @@ def grid(experiment: Experiment) -> list[Run]:
     return runs
 
 
+def bundles(experiment: Experiment, runs: Sequence[Run]) -> list[Bundle]:
+    """Faults that strike only predictions, and settings that concern only them, take no training
+    of their own."""
+    alike: list[tuple[Any, list[Run]]] = []
+    for run in runs:
+        training = run.cell(experiment).training
+        known = next((group for key, group in alike if key == training), None)
+        if known is None:
+            alike.append((training, [run]))
+        else:
+            known.append(run)
+    return [tuple(group) for _, group in alike]
+
+
 def run_experiment(
     experiment: Experiment,
     folder: Path,
@@ -120,7 +140,8 @@ def run_experiment(
     if finished:
         write_results(folder, list(finished.values()))  # without a line cut off by an interruption
     runs = grid(experiment)
-    open_runs = [run for run in runs if _key(run, experiment) not in finished]
+    open_runs = [run for run in runs if run.key(experiment) not in finished]
+    work = bundles(experiment, open_runs)
     observer = observer or Silence()
     observer.begin(len(runs), len(runs) - len(open_runs))
     failures: dict[str, str] = {}
@@ -133,11 +154,11 @@ def run_experiment(
             failures[run.title(experiment)] = str(outcome)
         observer.finish(run.name)
 
-    if jobs == 1 or len(open_runs) == 1 or not _portable(experiment):
-        _inline(experiment, open_runs, folder, observer, keep)
+    if jobs == 1 or len(work) == 1 or not _portable(experiment):
+        _inline(experiment, work, folder, observer, keep)
     else:
-        _in_processes(experiment, open_runs, folder, min(jobs, len(open_runs) or 1), observer, keep)
-    ordered = [finished[key] for run in runs if (key := _key(run, experiment)) in finished]
+        _in_processes(experiment, work, folder, min(jobs, len(work) or 1), observer, keep)
+    ordered = [finished[key] for run in runs if (key := run.key(experiment)) in finished]
     write_results(folder, ordered)  # in the order of the grid, whichever run ended first
     return Outcome(experiment, folder, ordered, failures)
 
@@ -186,21 +207,20 @@ def prepare(experiment: Experiment, folder: Path, fresh: bool) -> None:
 
 def _inline(
     experiment: Experiment,
-    runs: Sequence[Run],
+    work: Sequence[Bundle],
     folder: Path,
     observer: Observer,
     keep: Callable[[Run, Result | ColonnadeError], None],
 ) -> None:
-    for run in runs:
-        keep(
-            run,
-            _attempt(experiment, run, folder, lambda share, r=run: observer.advance(r.name, share)),
-        )
+    for runs in work:
+        tell = lambda share, name=runs[0].name: observer.advance(name, share)  # noqa: E731
+        for run, outcome in zip(runs, _attempt(experiment, runs, folder, tell), strict=True):
+            keep(run, outcome)
 
 
 def _in_processes(
     experiment: Experiment,
-    runs: Sequence[Run],
+    work: Sequence[Bundle],
     folder: Path,
     jobs: int,
     observer: Observer,
@@ -212,14 +232,15 @@ def _in_processes(
     pool = ProcessPoolExecutor(jobs, context, _start_worker, (config, str(folder), news))
     try:
         with _deaf_to_ctrl_c():  # workers are born deaf to it: it is the parent's to handle
-            futures: dict[Future[Any], Run] = {pool.submit(_work, run): run for run in runs}
+            futures: dict[Future[Any], Bundle] = {pool.submit(_work, runs): runs for runs in work}
         pending = set(futures)
         while pending:
             done, pending = wait(pending, timeout=0.2, return_when=FIRST_COMPLETED)
             for name, share in _drain(news):
                 observer.advance(name, share)
             for future in sorted(done, key=lambda future: future.exception() is not None):
-                keep(futures[future], _outcome(future))
+                for run, outcome in zip(futures[future], _outcomes(future), strict=True):
+                    keep(run, outcome)
     except BaseException:
         for process in list((pool._processes or {}).values()):
             process.terminate()
@@ -240,7 +261,7 @@ def _deaf_to_ctrl_c() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _outcome(future: Future[Any]) -> Result | ColonnadeError:
+def _outcomes(future: Future[Any]) -> Sequence[Result | ColonnadeError]:
     try:
         return future.result()
     except BrokenProcessPool as error:
@@ -272,28 +293,23 @@ def die_with_parent() -> None:
         os._exit(1)
 
 
-def _work(run: Run) -> Result | ColonnadeError:
+def _work(runs: Bundle) -> Sequence[Result | ColonnadeError]:
     news = _worker["news"]
-    tell = lambda share: news.put((run.name, share))  # noqa: E731
-    return _attempt(_worker["experiment"], run, _worker["folder"], tell)
+    tell = lambda share: news.put((runs[0].name, share))  # noqa: E731
+    return _attempt(_worker["experiment"], runs, _worker["folder"], tell)
 
 
 def _attempt(
-    experiment: Experiment, run: Run, folder: Path, progress: Callable[[float], None]
-) -> Result | ColonnadeError:
-    """A run that fails does not take the others with it."""
+    experiment: Experiment, runs: Bundle, folder: Path, progress: Callable[[float], None]
+) -> Sequence[Result | ColonnadeError]:
+    """Runs that fail do not take the others with them."""
     try:
-        return run_one(experiment, *run.parts(experiment), run.name, folder, progress)
+        return run_cells(experiment, [run.cell(experiment) for run in runs], folder, progress)
     except ColonnadeError as error:
-        return type(error)(str(error))
+        return [type(error)(str(error))] * len(runs)
     except Exception as error:  # a mistake of ours, or in a user's own model
-        log.exception("%s failed", run.title(experiment))
-        return ColonnadeError(f"{type(error).__name__}: {error}")
-
-
-def _key(run: Run, experiment: Experiment) -> tuple[str, str, int]:
-    method, fault, seed = run.parts(experiment)
-    return method.name, fault.name, seed
+        log.exception("%s failed", runs[0].title(experiment))
+        return [ColonnadeError(f"{type(error).__name__}: {error}")] * len(runs)
 
 
 def _portable(experiment: Experiment) -> bool:

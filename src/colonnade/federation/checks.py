@@ -9,7 +9,7 @@ from colonnade.data.mapping import nearest
 from colonnade.errors import InputError
 from colonnade.federation.names import check_party
 from colonnade.federation.specs import PartySpec, Roles, address
-from colonnade.network.topology import Links, Topology
+from colonnade.network.topology import Links, Topology, distances
 
 WIDER = 'Take topology = "complete", or a larger radius where the topology is geometric'
 
@@ -89,10 +89,7 @@ def connected(topology: Topology, clients: tuple[str, ...]) -> None:
     neighbours = topology.neighbours(len(clients))
     if neighbours is None:
         return
-    reached, new = {0}, [0]
-    while new:
-        new = [k for i in new for k in neighbours[i] if k not in reached]
-        reached.update(new)
+    reached = distances(neighbours, 0)
     if cut := [name for i, name in enumerate(clients) if i not in reached]:
         raise InputError(
             f'network.topology = "{topology.kind}": is not connected; nothing leads from '

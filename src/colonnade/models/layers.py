@@ -91,6 +91,37 @@ class Placeholders(Joined):
         return values + self.value * (1 - came)
 
 
+class Slots(nn.Module):
+    """Takes for each sender what it offered and then a flag: 1 if it came, else zeros and 0. Puts
+    `value` where none came: learnt by its gradient, or kept at the mean of what did come."""
+
+    value: Tensor
+
+    def __init__(self, senders: int, width: int, *, learnt: bool) -> None:
+        super().__init__()
+        self.senders, self.width = senders, width
+        if learnt:
+            self.value = nn.Parameter(torch.zeros(senders, width))
+        else:
+            self.register_buffer("value", torch.zeros(senders, width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        parts = x.unflatten(-1, (self.senders, self.width + 1))
+        return (parts[..., :-1] + self.value * (1 - parts[..., -1:])).flatten(-2)
+
+
+class Committee(nn.Module):
+    """The mean of several perceptrons."""
+
+    def __init__(self, inputs: int, outputs: int, perceptrons: int) -> None:
+        super().__init__()
+        self.perceptrons = perceptrons
+        self.linear = nn.Linear(inputs, perceptrons * outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(self.linear(x)).unflatten(-1, (self.perceptrons, -1)).mean(-2)
+
+
 def output_width(module: nn.Module, inputs: int) -> int:
     """The width of what a module gives for rows of `inputs` numbers."""
     was_training = module.training

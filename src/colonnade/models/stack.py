@@ -81,16 +81,30 @@ class Stack:
 
     def backward(self, out: Tensor, gradient: Tensor, where: Tensor | None = None) -> None:
         """Back-propagate a gradient that came over the network, and step where `where` is True."""
-        if not self.members or not self._parameters():
-            return
+        if self.members and self._parameters():
+            self._back(out, gradient, where, None)
+
+    def pass_back(
+        self, x: Tensor, out: Tensor, gradient: Tensor, where: Tensor | None = None
+    ) -> Tensor:
+        """`backward` for those in the middle: also the gradient with respect to x, which
+        `requires_grad`."""
+        if not self.members:
+            return ABSENT  # pyright: ignore[reportReturnType]
+        return self._back(out, gradient, where, x)
+
+    def _back(self, out: Tensor, gradient: Tensor, where: Tensor | None, x: Tensor | None) -> Any:
         # A message is padded to the widest member of the group, which may not be here.
         gradient = gradient[..., : out.shape[-1]]
         if self._compile:
-            computed, x = self._tape
+            computed, seen = self._tape
             assert computed is out, "backward takes what the stack computed last"
-            self._compiled_step(self._backward_step, where, x, gradient)
-            return
-        self._apply(torch.autograd.grad(out, self._parameters(), gradient), where)
+            step = self._backward_step if x is None else self._pass_back_step
+            return self._compiled_step(step, where, seen, gradient)
+        inputs = [] if x is None else [x]
+        found = torch.autograd.grad(out, [*self._parameters(), *inputs], gradient)
+        self._apply(found[: len(found) - len(inputs)], where)
+        return None if x is None else found[-1]
 
     def learn(
         self, x: Tensor, target: Tensor, loss: Loss, where: Tensor | None = None
@@ -175,6 +189,14 @@ class Stack:
         pull = vjp(lambda p: self._forward(p, x), parameters)[1]
         (gradients,) = pull(gradient)
         self._update(parameters, gradients, moments)
+
+    def _pass_back_step(
+        self, parameters: State, moments: list[Any], x: Tensor, gradient: Tensor
+    ) -> Tensor:
+        pull = vjp(self._forward, parameters, x)[1]
+        gradients, input_gradient = pull(gradient)
+        self._update(parameters, gradients, moments)
+        return input_gradient
 
     def _update(self, parameters: State, gradients: State, moments: list[Any]) -> None:
         for p, g, (first, second, rates, chosen) in zip(

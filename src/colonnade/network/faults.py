@@ -55,6 +55,10 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         of what was learnt without labels (DVFL, section 6.1)."""
         return phase in ("training", "inference") and self.when in (phase, "always")
 
+    def training(self) -> Fault | None:
+        """Equal for faults under which the same models are trained."""
+        return self if type(self) is not Fault and self.strikes("training") else None
+
     def check(self) -> None:
         for key in ("down", "up", "rate", "stay"):
             value = getattr(self, key, None)

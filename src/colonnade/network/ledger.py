@@ -6,7 +6,7 @@ formula. A message that a party sends to itself is not counted: it does not leav
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -37,6 +37,14 @@ class Ledger:
     def __init__(self) -> None:
         self._accounts: dict[tuple[str, str, str, str], Account] = {}
 
+    def copy(self) -> Ledger:
+        """To go on with on its own."""
+        one = Ledger()
+        for key, a in self._accounts.items():
+            numbers = (a.messages.copy(), a.bytes.copy(), dict(a.full))
+            one._accounts[key] = Account(a.links, a.countable, *numbers)
+        return one
+
     def add(
         self, phase: str, kind: str, links: Links, sent: np.ndarray | None, size: int | np.ndarray
     ) -> None:
@@ -60,10 +68,13 @@ class Ledger:
             account.settle()
             yield phase, kind, account
 
-    def total(self, *phases: str) -> tuple[int, int]:
-        """Messages and bytes in the given phases, all if none is given."""
+    def total(self, *phases: str, leave_out: Sequence[str] = ()) -> tuple[int, int]:
+        """Messages and bytes in the given phases, all if none is given, but for what goes to the
+        groups in `leave_out`."""
         messages = bytes = 0
         for phase, _, account in self.accounts():
+            if account.links.dst.name in leave_out:
+                continue
             if not phases or phase in phases:
                 messages += int(account.messages.sum())
                 bytes += int(account.bytes.sum())

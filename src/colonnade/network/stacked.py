@@ -7,8 +7,9 @@ of messages.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self, cast
 
 import numpy as np
@@ -18,7 +19,7 @@ from torch import Tensor
 from colonnade.network.absent import Absent
 from colonnade.network.clock import SECOND, Clock
 from colonnade.network.delays import Delays
-from colonnade.network.faults import Phase
+from colonnade.network.faults import Fault, Phase
 from colonnade.network.inbox import Inbox
 from colonnade.network.network import Network, World, seconds
 from colonnade.network.parcel import BYTES, Parcel, Wait
@@ -58,6 +59,15 @@ class StackedNetwork(Network):
         child = self._within(type(self)(self.world, program, self.clock), phase)
         child._time = self._time
         return child
+
+    def facing(self, fault: Fault) -> Self:
+        """The same parties at the same time, for whom from now on other things fail."""
+        other = copy.copy(self)
+        other.ledger, other._time = self.ledger.copy(), self._time.copy()
+        other._under_way = dict(self._under_way)
+        if fault != self.world.fault:
+            other.world, other._samplers = replace(self.world, fault=fault), {}
+        return other
 
     async def agree(self, value: Tensor | Absent, src: Group) -> list[float]:
         decision = cast(Tensor, value).reshape(-1).tolist()

@@ -8,7 +8,7 @@ leaves it, never fails and is never counted.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Literal
 
 import numpy as np
@@ -115,6 +115,10 @@ class Topology:
             lists[b].append(a)
         return [sorted(neighbours) for neighbours in lists]
 
+    def diameter(self, n: int) -> int:
+        """So many steps from neighbour to neighbour lead from anybody to anybody."""
+        return _diameter(self, n)
+
     def _edges(self, n: int) -> list[tuple[int, int]]:
         import networkx as nx  # 0.9 s to import: only for those who need a sparse graph
 
@@ -132,6 +136,29 @@ class Topology:
             graph.add_nodes_from((node, {"pos": place}) for node, place in places.items())
             graph.add_edges_from(nx.geometric_edges(graph, radius=self.radius))
         return [(a[0] * side + a[1], b[0] * side + b[1]) for a, b in graph.edges]
+
+
+def distances(neighbours: list[list[int]], start: int) -> dict[int, int]:
+    """Steps from one device to each that can be reached."""
+    found, new, steps = {start: 0}, [start], 0
+    while new:
+        steps += 1
+        new = list(dict.fromkeys(k for i in new for k in neighbours[i] if k not in found))
+        found.update(dict.fromkeys(new, steps))
+    return found
+
+
+@cache
+def _diameter(topology: Topology, n: int) -> int:
+    neighbours = topology.neighbours(n)
+    if neighbours is None:
+        return min(1, n - 1)
+    if len(distances(neighbours, 0)) < n:
+        raise InputError(
+            f'network.topology = "{topology.kind}": is not connected, so some devices cannot hear '
+            "of each other; take a larger radius"
+        )
+    return max(max(distances(neighbours, i).values()) for i in range(n))
 
 
 def links_between(src: Group, dst: Group, nodes: tuple[str, ...], topology: Topology) -> Links:

@@ -1,0 +1,480 @@
+"""MAGS: multiple aggregation with gossip rounds and simulated faults ("Robust Decentralized VFL
+over Dynamic Device Environment").
+
+There is no server. Devices encode their columns and send the encodings along the graph; every
+aggregator, which is a device as well, joins what reached it and predicts; rounds of gossip average
+the aggregators' log-probabilities; whoever wants an answer asks one device. In training messages
+are left out at random (dropout), so that predictions survive when messages are lost.
+
+Labels are known to all aggregators, and nobody decides for others: how well each does on the
+validation rows goes from neighbour to neighbour, and from the same figures all draw the same
+conclusion.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, ClassVar, Literal, cast
+
+import msgspec
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from colonnade.algorithms.algorithm import Algorithm, Exchange, Settings
+from colonnade.algorithms.answers import Answers, metrics
+from colonnade.algorithms.models import encoder_widths, make_decoder, make_encoder, make_head
+from colonnade.algorithms.objectives import OBJECTIVES, UNSUPERVISED, Pupils
+from colonnade.algorithms.task import Batch, InOrder, LocalBatches, Part, Task
+from colonnade.errors import InputError
+from colonnade.models.layers import Committee, Slots, cross_entropy, mlp
+from colonnade.network import ABSENT, ALL, Group, Inbox, Network, deadline, is_absent, locally
+from colonnade.network.topology import Links
+from colonnade.seeds import numpy_stream, torch_stream
+
+NAME = re.compile(
+    r"(?:(?P<drop>CD|PD)-)?(?:(?P<few>\d+)-)?(?P<kind>VFL|MVFL)(?:-G(?P<gossip>\d+))?"
+)
+DROPOUT = 0.3  # of the methods whose name begins with CD- or PD-
+WIDEST_HEAD = 128
+SLOWLY = 0.05  # how fast a mean follows what comes
+
+
+class MAGSSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Defaults: the paper's, appendix F.3: Adam 1e-3, batch 64, 100 epochs, the epoch with the
+    lowest validation loss."""
+
+    method: str | None = None  # the paper's name for some of what follows, e.g. "CD-MVFL-G4"
+    aggregators: int | Literal["all"] = "all"  # or so many devices, drawn by the seed
+    gossip: int = 0  # rounds, when predicting
+    dropout: float = 0.0  # what is left out in training, with this probability:
+    dropout_kind: Literal["communication", "party"] = "communication"  # messages or devices
+    depth: int = 0  # further rounds of messages before the prediction (Deep MVFL)
+    imputation: Literal["zeros", "mean", "learnt"] = "zeros"  # for an encoding that did not come
+    deadline: float | None = None  # seconds; when predicting, what comes later is missing
+    objective: Literal["autoencoder", "simclr", "barlow"] | None = None  # encoders learn alone
+    encoder_epochs: int = 20  # if so
+
+    at_inference: ClassVar[tuple[str, ...]] = ("method", "gossip", "deadline")
+
+    def resolved(self) -> MAGSSettings:
+        if self.method is None:
+            return self
+        found = NAME.fullmatch(self.method)
+        if not found or (found["kind"] == "VFL" and found["few"]):
+            raise InputError(
+                f"method = {self.method!r}: expected a name such as VFL, PD-VFL, MVFL, 4-MVFL-G2 "
+                "or CD-MVFL-G4"
+            )
+        few = 1 if found["kind"] == "VFL" else found["few"] and int(found["few"])
+        meant = {"aggregators": few or "all", "gossip": int(found["gossip"] or 0)}
+        if found["drop"]:
+            meant["dropout"] = self.dropout or DROPOUT
+            meant["dropout_kind"] = "party" if found["drop"] == "PD" else "communication"
+        usual = {f.name: f.default for f in msgspec.structs.fields(self)}
+        for key, value in {"dropout": 0.0, **meant}.items():
+            if getattr(self, key) not in (usual[key], value):
+                raise InputError(
+                    f"{key} = {getattr(self, key)!r}: but method = {self.method!r} means {value!r}"
+                )
+        return msgspec.structs.replace(self, **meant)
+
+    def check(self, task: Task) -> None:
+        super().check(task)
+        self.resolved()
+        if self.aggregators != "all" and not 1 <= self.aggregators <= len(task.clients):
+            raise InputError(
+                f"aggregators = {self.aggregators}: expected 1 to {len(task.clients)}, the number "
+                'of devices, or "all"'
+            )
+        for key in ("gossip", "depth"):
+            if getattr(self, key) < 0:
+                raise InputError(f"{key} = {getattr(self, key)}: expected 0 or more rounds")
+        if not 0 <= self.dropout <= 1:
+            raise InputError(f"dropout = {self.dropout:g}: expected a probability, 0 to 1")
+        if self.deadline is not None and not self.deadline > 0:
+            raise InputError(f"deadline = {self.deadline:g}: expected more than 0 seconds")
+        if self.encoder_epochs < 1:
+            raise InputError(f"encoder_epochs = {self.encoder_epochs}: expected 1 or more")
+        if self.depth and self.objective:
+            raise InputError(
+                f'depth = {self.depth}: but objective = "{self.objective}", and encoders that '
+                "learn alone are not passed any gradients; leave out one of the two"
+            )
+        if self.depth and callable(self.head):
+            raise InputError(f"depth = {self.depth}: needs a head of the usual kind")
+
+
+class MAGS(Algorithm):
+    name = "mags"
+    settings = MAGSSettings
+    usual_epochs = 100
+    outside = ("entity",)
+    exchanges = (
+        Exchange("encoding", "devices", "aggregators", "an encoding of the columns, row by row"),
+        Exchange("encoding", "aggregators", "aggregators", "an encoding of encodings, with depth"),
+        Exchange("gradient", "aggregators", "devices", "how a loss changes with an encoding"),
+        Exchange("gradient", "aggregators", "aggregators", "the same, with depth"),
+        Exchange("log-probability", "aggregators", "aggregators", "what one predicts, row by row"),
+        Exchange("answer", "aggregators", "entity", "the prediction, to whoever asks"),
+        Exchange("validation", "devices", "devices", "loss and accuracy of every aggregator"),
+        Exchange("validation", "devices", "entity", "the same"),
+    )
+
+    def __init__(self, settings: MAGSSettings, task: Task) -> None:
+        super().__init__(settings.resolved(), task)
+        self.set: MAGSSettings = settings.resolved()
+        self.devices = Group("devices", task.clients, "client")
+        self.chosen = self.choose()  # which devices aggregate
+        parties = tuple(task.clients[i] for i in self.chosen)
+        self.aggregators = Group("aggregators", parties, "aggregator")
+        self.entity = Group("entity", task.players.get("entity", ("entity",)), "owner")
+        self.groups = (self.devices, self.aggregators, self.entity)
+        self.columns = self.devices
+        self.labels = Group("labels", (*parties, *self.entity.parties), "owner")
+        self.encoder = settings.encoder or default_encoder(len(self.devices))
+        self.width = max(encoder_widths(self.encoder, task))
+        self.flagged = settings.imputation != "zeros"
+
+    def choose(self) -> tuple[int, ...]:
+        devices, wanted = len(self.task.clients), self.set.aggregators
+        if wanted == "all":
+            return tuple(range(devices))
+        drawn = numpy_stream(self.task.seed, "aggregators").permutation(devices)[:wanted]
+        return tuple(sorted(drawn.tolist()))
+
+    # -- models -----------------------------------------------------------------------------------
+
+    def build(self, net: Network) -> None:
+        s, to_all = self.set, net.links(self.devices, self.aggregators)
+        between = net.links(self.aggregators, self.aggregators)
+        if s.objective is None:
+            make = lambda i: self.make_encoder(i)  # noqa: E731
+            widths = self.task.widths
+            self.encoders = self.stack(net, "encoder", self.devices, make, input_widths=widths)
+        else:
+            self.alone = OBJECTIVES[s.objective](self, net, self.pupils(), **UNSUPERVISED)
+            self.encoders = self.alone.encoders
+        self.deep = [
+            self.aggregator_stack(net, f"deep{i}", to_all if i == 0 else between, self.make_deep)
+            for i in range(s.depth)
+        ]
+        last = between if s.depth else to_all
+        self.heads = self.aggregator_stack(net, "head", last, self.make_head)
+        self.hops = net.world.topology.diameter(len(self.devices))
+        y = self.data.train.y
+        self.prior = locally(lambda y: torch.bincount(y, minlength=self.task.classes) / len(y), y)
+
+    def make_encoder(self, device: int) -> nn.Module:
+        spec, width = self.encoder, self.task.widths[device]
+        return make_encoder(spec, width, self.task.shapes[device], hidden=nn.ReLU)
+
+    def pupils(self) -> Pupils:
+        code = encoder_widths(self.encoder, self.task)
+        return Pupils(
+            self.devices,
+            self.task.shapes,
+            code,
+            encoder=self.make_encoder,
+            decoder=lambda i: make_decoder(None, self.encoder, code[i], self.task.shapes[i]),
+        )
+
+    def aggregator_stack(self, net: Network, name: str, links: Links, make: Any) -> Any:
+        """Models that take a slot per neighbour, and fill those that stayed empty."""
+        senders = [row[real].tolist() for row, real in zip(links.senders, links.real, strict=True)]
+
+        def module(k: int) -> nn.Module:
+            body = make(senders[k], len(links.src))
+            if not self.flagged:
+                return body
+            learnt = self.set.imputation == "learnt"
+            return nn.Sequential(Slots(len(senders[k]), self.width, learnt=learnt), body)
+
+        widths = [len(one) * (self.width + self.flagged) for one in senders]
+        return self.stack(net, name, self.aggregators, module, input_widths=widths)
+
+    def make_head(self, senders: Sequence[int], group: int) -> nn.Module:
+        s, classes = self.set, self.task.classes
+        if callable(s.head):
+            return make_head(s.head, len(senders) * self.width, classes)
+        widths = [] if s.depth else [self.hidden] if s.head is None else s.head
+        head = mlp([group * self.width, *widths, classes], hidden=nn.ReLU)
+        head[0] = narrowed(cast(nn.Linear, head[0]), senders, self.width)
+        return head
+
+    def make_deep(self, senders: Sequence[int], group: int) -> nn.Module:
+        """The hidden layer of a head, dealt out over the rounds of messages."""
+        perceptrons = max(1, round(self.hidden / (self.width * self.set.depth)))
+        layer = Committee(group * self.width, self.width, perceptrons)
+        layer.linear = narrowed(layer.linear, senders, self.width)
+        return layer
+
+    @property
+    def hidden(self) -> int:
+        return min(len(self.devices) * self.width, WIDEST_HEAD)
+
+    # -- training ---------------------------------------------------------------------------------
+
+    async def train(self, net: Network) -> None:
+        if self.set.objective is not None:
+            await self.learn_alone(net)
+        async for batch in net.rounds(self.batches):
+            x, y = self.data.train.batch(batch.rows)
+            if self.set.objective is None:
+                loss = await self.learn_together(net, x, y, len(batch))
+            else:
+                loss = await self.learn_heads(net, x, y, len(batch))
+            if await self.end_of_round(net, batch, loss):
+                break
+        self.keep_best()
+
+    async def learn_together(self, net: Network, x: Tensor, y: Tensor, rows: int) -> Tensor:
+        """One step of split learning at every aggregator at once, and of all encoders."""
+        up, kept = net.alive(self.aggregators), self.kept(net)
+        h = self.encoders(x)  # [devices, rows, width]
+        inbox = await self.send(net, h, self.devices, rows, kept)
+        passed = []
+        for layer in self.deep:
+            joined = locally(self.joined, inbox).requires_grad_()
+            deeper = layer(joined)  # [aggregators, rows, width]
+            passed.append((layer, inbox, joined, deeper))
+            inbox = await self.send(net, deeper, self.aggregators, rows, None)
+        loss, gradient = self.heads.learn(locally(self.joined, inbox), y, cross_entropy, up)
+        self.follow_means(inbox)
+        for layer, before, joined, deeper in reversed(passed):
+            back = await self.send_back(net, gradient, inbox, up, self.aggregators, rows)
+            gradient = layer.pass_back(joined, deeper, back.total(), up)
+            inbox = before
+        back = await self.send_back(net, gradient, inbox, up, self.devices, rows)
+        # A gradient that did not come counts as zeros (appendix C).
+        self.encoders.backward(h, back.total(), net.alive(self.devices))
+        return loss
+
+    async def learn_alone(self, net: Network) -> None:
+        """Devices learn encoders of their columns by an objective of their own, as in DVFL: nothing
+        is sent, so nothing can be lost."""
+        aligned = self.task.rows["train"]
+        async for batch in net.rounds(self.local_batches):
+            held = self.data.train if batch.aligned else self.data.extra
+            rows = batch.rows if batch.aligned else aligned + batch.rows
+            up = net.call(self.devices)
+            self.alone.learn(held.x.index_select(1, batch.rows), up, net.round, rows)
+
+    async def learn_heads(self, net: Network, x: Tensor, y: Tensor, rows: int) -> Tensor:
+        """One step at every aggregator, on whatever encodings come; no gradient goes back."""
+        h = self.encoders.predict(x)
+        inbox = await self.send(net, h, self.devices, rows, self.kept(net))
+        self.follow_means(inbox)
+        joined = locally(self.joined, inbox)
+        return self.heads.fit(joined, y, cross_entropy, net.alive(self.aggregators))
+
+    @cached_property
+    def local_batches(self) -> LocalBatches:
+        return LocalBatches.of(self.task, self.set.batch, self.set.encoder_epochs)
+
+    @property
+    def unlabelled_rounds(self) -> int:
+        return 0 if self.set.objective is None else len(self.local_batches)
+
+    @property
+    def total_rounds(self) -> int:
+        return self.unlabelled_rounds + len(self.batches)
+
+    @property
+    def patience(self) -> int:
+        return self.set.patience or self.batches.epochs  # the paper never stops early
+
+    def kept(self, net: Network) -> Tensor | None:
+        """Dropout: which messages are sent. A device always hears itself. [devices here,
+        out-degree]"""
+        if not self.set.dropout:
+            return None
+        links = net.links(self.aggregators, self.devices)  # by device: whom it sends to
+        columns = 1 if self.set.dropout_kind == "party" else links.shape[1]
+        stream = torch_stream(self.task.seed, "dropout", net.round)
+        draw = torch.rand(len(self.devices), columns, generator=stream) >= self.set.dropout
+        kept = draw | torch.from_numpy(links.own)
+        here = net.here(self.devices)
+        return kept if len(here) == len(kept) else kept[list(here)]
+
+    async def decide(self, net: Network, batch: Batch, loss: Any) -> Sequence[float]:
+        """Everybody hears how all aggregators do, and draws the same conclusion."""
+        apart = net.within("validation")
+        told = await self.tell_everybody(apart, await self.validate(apart))  # [3, aggregators]
+        known = told[0] > 0
+        means = told[1:, known].mean(1).tolist() if bool(known.any()) else [1e30, 0.0]
+        found = {"validation_loss": means[0], "validation_accuracy": means[1]}
+        mean = torch.nan if is_absent(loss) else loss.mean()
+        return self.judge(net, batch, mean, found).tolist()
+
+    def better(self, accuracy: float, loss: float) -> bool:
+        return loss < self.progress["loss"]
+
+    async def validate(self, net: Network) -> Any:
+        """Loss and accuracy of every aggregator by itself. [aggregators here, 2]"""
+        part, found = self.data.validation, []
+        async for rows in net.rounds(InOrder(part.rows, self.predict_rows(net))):
+            z = await self.opine(net, part.x.index_select(1, rows), len(rows))
+            found.append(locally(scores, z, part.y.index_select(0, rows)))
+        return locally(lambda *sums: torch.stack(sums).sum(0) / part.rows, *found)
+
+    async def tell_everybody(self, net: Network, found: Tensor) -> Tensor:
+        """From neighbour to neighbour, until everybody knows what every aggregator found: by
+        aggregator, whether it is known, and what. [3, aggregators]"""
+        count = len(self.aggregators)
+        here = list(net.here(self.devices))
+        told: Any = torch.zeros(len(here), 3, count) if here else ABSENT
+        for i, k in enumerate(net.here(self.aggregators)):
+            told[here.index(self.chosen[k]), :, k] = torch.cat([torch.ones(1), found[i]])
+        for _ in range(self.hops):
+            inbox = await self.say(net, told, self.devices)
+            told = locally(lambda inbox: inbox.value.amax(1), inbox)
+        heard = await self.say(net, told, self.entity)
+        return told[0] if here else heard.value[0].amax(0)
+
+    async def say(self, net: Network, told: Tensor, to: Group) -> Inbox:
+        shape = (3, len(self.aggregators))
+        return await net.send(told, self.devices, to, kind="validation", shape=shape)
+
+    # -- prediction: algorithm 1 ------------------------------------------------------------------
+
+    async def predict(self, net: Network, part: Part) -> Tensor:
+        """What somebody outside is told by one device of those that can answer; at a device, where
+        nobody is outside, what it would tell."""
+        answers = await self.ask(net, part)
+        if not self.entity.parties:
+            return torch.cat([one.log_p[0] for one in answers]) if answers else ABSENT  # pyright: ignore[reportReturnType]
+        if not net.here(self.entity):
+            return ABSENT  # pyright: ignore[reportReturnType]
+        stream = torch_stream(self.task.seed, "entity", "choice")
+        return torch.cat([one.pick(self.prior, stream) for one in answers])
+
+    async def test(self, net: Network) -> dict[str, float]:
+        answers = await self.ask(net, self.data.test)
+        return metrics(answers, self.data.test.y, self.prior) if answers else {}
+
+    async def ask(self, net: Network, part: Part) -> list[Answers]:
+        """The aggregators' predictions, as far as they reach the entity; where there is none, every
+        aggregator keeps its own."""
+        answers: list[Answers] = []
+        async for rows in net.rounds(InOrder(part.rows, self.predict_rows(net))):
+            z = await self.opine(net, part.x.index_select(1, rows), len(rows))
+            z = await self.gossip(net, z, len(rows))
+            inbox = await self.exchange(net, z, "answer", self.entity, len(rows))
+            if net.here(self.entity):
+                answers.append(Answers(inbox.value[0], inbox.arrived[0]))
+            elif not self.entity.parties and net.here(self.aggregators):
+                answers.append(Answers(z, torch.ones(len(z), dtype=torch.bool)))
+        return answers
+
+    async def opine(self, net: Network, x: Tensor, rows: int) -> Tensor:
+        """Lines 2 to 4: every aggregator by itself. Log-probabilities [aggregators here, rows,
+        classes]"""
+        h = self.encoders.predict(x)
+        inbox = await self.send(net, h, self.devices, rows, None)
+        for layer in self.deep:
+            h = layer.predict(locally(self.joined, inbox))
+            inbox = await self.send(net, h, self.aggregators, rows, None)
+        logits = self.heads.predict(locally(self.joined, inbox))
+        return locally(lambda logits: F.log_softmax(logits, 2), logits)
+
+    async def gossip(self, net: Network, z: Tensor, rows: int) -> Tensor:
+        """Lines 5 to 7: means over the neighbours that can be heard, itself among them."""
+        for _ in range(self.set.gossip):
+            inbox = await self.exchange(net, z, "log-probability", self.aggregators, rows)
+            z = inbox.mean()
+        return locally(lambda z: F.log_softmax(z, 2), z) if self.set.gossip else z
+
+    # -- messages ---------------------------------------------------------------------------------
+
+    async def exchange(self, net: Network, z: Tensor, kind: str, to: Group, rows: int) -> Inbox:
+        shape = (rows, self.task.classes)
+        return await net.send(z, self.aggregators, to, kind=kind, shape=shape, wait=self.wait(net))
+
+    async def send(
+        self, net: Network, h: Tensor, src: Group, rows: int, where: Tensor | None
+    ) -> Inbox:
+        return await net.send(
+            h,
+            src,
+            self.aggregators,
+            kind="encoding",
+            shape=(rows, self.width),
+            wait=self.wait(net),
+            where=where,
+        )
+
+    async def send_back(
+        self, net: Network, gradient: Tensor, inbox: Inbox, up: Tensor, dst: Group, rows: int
+    ) -> Inbox:
+        """To those whose encoding was used."""
+        return await net.send(
+            locally(self.shares, gradient, inbox),
+            self.aggregators,
+            dst,
+            kind="gradient",
+            shape=(rows, self.width),
+            addressed=True,
+            where=inbox.arrived & up[:, None],
+        )
+
+    def wait(self, net: Network) -> Any:
+        limit = self.set.deadline if net.phase == "inference" else None
+        return ALL if limit is None else deadline(limit)
+
+    def joined(self, inbox: Inbox) -> Tensor:
+        """Side by side, zeros where nothing came; with flags if there is something to fill in.
+        [aggregators, rows, slots · width]"""
+        if not self.flagged:
+            return inbox.concat()
+        rows = inbox.raw.shape[2]
+        flags = inbox.arrived[:, :, None, None].expand(-1, -1, rows, 1)
+        parts = torch.cat([inbox.value, flags.to(inbox.value.dtype)], 3)
+        return parts.transpose(1, 2).flatten(2)
+
+    def shares(self, gradient: Tensor, inbox: Inbox) -> Tensor:
+        """The inverse of `joined`. [aggregators, slots, rows, width]"""
+        if not self.flagged:
+            return inbox.split(gradient)
+        slots = inbox.raw.shape[1]
+        return gradient.unflatten(2, (slots, self.width + 1)).transpose(1, 2)[..., :-1]
+
+    def follow_means(self, inbox: Inbox) -> None:
+        """What stands in for a missing encoding is the mean of those that came before."""
+        if self.set.imputation == "mean":
+            locally(self._follow_means, inbox)
+
+    def _follow_means(self, inbox: Inbox) -> None:
+        means = inbox.value.mean(2)  # [aggregators, slots, width]
+        for i in range(self.heads.members):
+            value = self.heads.member_state(i)["0.value"]
+            came = inbox.arrived[i, : len(value)]
+            value[came] += SLOWLY * (means[i, : len(value)][came] - value[came])
+
+
+def scores(z: Tensor, y: Tensor) -> Tensor:
+    """Summed over rows: loss, and how many are right. [aggregators, 2]"""
+    members, rows, _ = z.shape
+    loss = -z.gather(2, y.expand(members, rows)[..., None]).sum((1, 2))
+    return torch.stack([loss, (z.argmax(2) == y).to(z.dtype).sum(1)], 1)
+
+
+def default_encoder(devices: int) -> list[int | float]:
+    """The paper's for 4, 16 and 49 devices: 64 → 16, 16 → 4, 4 → 2."""
+    hidden, code = (2 ** round(torch.log2(torch.tensor(n / devices)).item()) for n in (256, 64))
+    return [max(4, int(hidden)), max(2, int(code))]
+
+
+def narrowed(layer: nn.Linear, senders: Sequence[int], width: int) -> nn.Linear:
+    """A layer for all members of a group, cut to those it can hear of: to the same numbers, as the
+    others' would always be zeros."""
+    if len(senders) * width == layer.in_features:
+        return layer
+    columns = [s * width + i for s in senders for i in range(width)]
+    cut = nn.Linear(len(columns), layer.out_features)
+    with torch.no_grad():
+        cut.weight.copy_(layer.weight[:, columns])
+        cut.bias.copy_(layer.bias)
+    return cut
