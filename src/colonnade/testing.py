@@ -18,7 +18,7 @@ from typing import Any
 from torch import Tensor
 
 from colonnade.algorithms import registry
-from colonnade.algorithms.algorithm import Algorithm, Settings, measure
+from colonnade.algorithms.algorithm import Algorithm, Settings
 from colonnade.algorithms.task import Task
 from colonnade.data import VerticalData
 from colonnade.experiments.run import build, drive
@@ -138,7 +138,7 @@ def _members(
     programs = {}
     for party in kind(settings, task).world().parties:
         algorithm = kind(settings, task)
-        post = Post(algorithm.world(), seat(party), leader=algorithm.labels.parties[0])
+        post = Post(algorithm.world(), seat(party), leader=algorithm.leader)
         algorithm.join(Live(post), data)
         programs[party] = lambda algorithm=algorithm, post=post: _live(algorithm, post)
     return programs
@@ -157,11 +157,7 @@ async def _live(algorithm: Algorithm, post: Post) -> Trained:
     ended, (net,) = post.clock.now, nets
     test = Live(post, "test", patience=PATIENCE)
     test.place, test.phase, test.ledger = (END, 1), "inference", net.ledger
-    metrics = {}
-    if algorithm.data.test.rows:
-        logits = await algorithm.predict(test, algorithm.data.test)
-        if net.here(algorithm.labels):
-            metrics = measure(logits, algorithm.data.test.y, "test")
+    metrics = await algorithm.test(test) if algorithm.data.test.rows else {}
     return Trained(algorithm, net, metrics, ended / SECOND)
 
 

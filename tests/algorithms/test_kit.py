@@ -59,6 +59,13 @@ VARIANTS: dict[str, list[dict[str, object]]] = {
         {"encoder": "cnn", "aggregator_width": 20, "replay": 2},
     ],
     "fedonce": [{"objective": "noise"}, {"missing": "retry"}, {"encoder": [0.5], "decoder": [9]}],
+    "mags": [
+        {"aggregators": 2, "gossip": 2, "dropout": 0.3},
+        {"depth": 1, "gossip": 1},
+        {"depth": 2, "aggregators": 3, "imputation": "mean", "dropout": 0.3},
+        {"imputation": "learnt", "dropout": 0.3, "dropout_kind": "party"},
+        {"objective": "autoencoder", "encoder_epochs": 1},
+    ],
     "splitnn": [{"missing": "stale", "encoder": [0.5, 8]}],
 }
 EVERY_VARIANT = [(name, more) for name in ALGORITHMS for more in VARIANTS.get(name, [])]

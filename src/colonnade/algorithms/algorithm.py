@@ -131,6 +131,7 @@ class Algorithm(ABC):
     exchanges: ClassVar[tuple[Exchange, ...]]
     pooled: ClassVar[bool] = False  # one party holds all columns
     optional: ClassVar[tuple[str, ...]] = ()  # groups that some settings do without
+    led: ClassVar[bool] = True  # by who holds the labels; else all are equal
     outside: ClassVar[tuple[str, ...]] = ()  # groups that only use the model
     usual_epochs: ClassVar[int] = 60
 
@@ -163,6 +164,11 @@ class Algorithm(ABC):
                 f"data.columns: {name!r} is the label holder; name the client otherwise"
             )
         return Group(name, (name,), role)
+
+    @property
+    def leader(self) -> str | None:
+        """The party whose round the others follow."""
+        return self.labels.parties[0] if self.led else None
 
     # -- what a subclass writes -------------------------------------------------------------------
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 
@@ -20,12 +19,12 @@ class Answers:
     log_p: Tensor  # [devices, rows, classes] log-probabilities
     active: Tensor  # [devices] bool: A
 
-    def pick(self, prior: Tensor, stream: torch.Generator) -> Tensor:
-        """Of one device of A, chosen at random; the prior if there is none. [rows, classes]"""
+    def first(self, prior: Tensor) -> Tensor:
+        """Of the first device that can answer; the prior if there is none. [rows, classes]"""
         able = self.active.nonzero()[:, 0]
         if not len(able):
             return prior.clamp(min=1e-12).log().expand_as(self.log_p[0])
-        return self.log_p[able[torch.randint(len(able), (), generator=stream)]]
+        return self.log_p[able[0]]
 
 
 def metrics(answers: list[Answers], y: Tensor, prior: Tensor) -> dict[str, float]:
@@ -34,7 +33,7 @@ def metrics(answers: list[Answers], y: Tensor, prior: Tensor) -> dict[str, float
     sums = dict.fromkeys(("rand", "best", "worst", "any", "loss"), 0.0)
     first = 0
     for one in answers:
-        devices, rows, _ = one.log_p.shape
+        rows = one.log_p.shape[1]
         truth = y[first : first + rows]
         first += rows
         guess = prior[truth].double()  # [rows]

@@ -30,6 +30,7 @@ from colonnade.algorithms.objectives import OBJECTIVES, UNSUPERVISED, Pupils
 from colonnade.algorithms.task import Batch, InOrder, LocalBatches, Part, Task
 from colonnade.errors import InputError
 from colonnade.models.layers import Committee, Slots, cross_entropy, mlp
+from colonnade.models.stack import Stack
 from colonnade.network import ABSENT, ALL, Group, Inbox, Network, deadline, is_absent, locally
 from colonnade.network.topology import Links
 from colonnade.seeds import numpy_stream, torch_stream
@@ -111,6 +112,7 @@ class MAGS(Algorithm):
     name = "mags"
     settings = MAGSSettings
     usual_epochs = 100
+    led = False
     outside = ("entity",)
     exchanges = (
         Exchange("encoding", "devices", "aggregators", "an encoding of the columns, row by row"),
@@ -181,7 +183,7 @@ class MAGS(Algorithm):
             decoder=lambda i: make_decoder(None, self.encoder, code[i], self.task.shapes[i]),
         )
 
-    def aggregator_stack(self, net: Network, name: str, links: Links, make: Any) -> Any:
+    def aggregator_stack(self, net: Network, name: str, links: Links, make: Any) -> Stack:
         """Models that take a slot per neighbour, and fill those that stayed empty."""
         senders = [row[real].tolist() for row, real in zip(links.senders, links.real, strict=True)]
 
@@ -237,12 +239,13 @@ class MAGS(Algorithm):
         inbox = await self.send(net, h, self.devices, rows, kept)
         passed = []
         for layer in self.deep:
+            self.follow_means(layer, inbox)
             joined = locally(self.joined, inbox).requires_grad_()
             deeper = layer(joined)  # [aggregators, rows, width]
             passed.append((layer, inbox, joined, deeper))
             inbox = await self.send(net, deeper, self.aggregators, rows, None)
+        self.follow_means(self.heads, inbox)
         loss, gradient = self.heads.learn(locally(self.joined, inbox), y, cross_entropy, up)
-        self.follow_means(inbox)
         for layer, before, joined, deeper in reversed(passed):
             back = await self.send_back(net, gradient, inbox, up, self.aggregators, rows)
             gradient = layer.pass_back(joined, deeper, back.total(), up)
@@ -266,7 +269,7 @@ class MAGS(Algorithm):
         """One step at every aggregator, on whatever encodings come; no gradient goes back."""
         h = self.encoders.predict(x)
         inbox = await self.send(net, h, self.devices, rows, self.kept(net))
-        self.follow_means(inbox)
+        self.follow_means(self.heads, inbox)
         joined = locally(self.joined, inbox)
         return self.heads.fit(joined, y, cross_entropy, net.alive(self.aggregators))
 
@@ -341,15 +344,14 @@ class MAGS(Algorithm):
     # -- prediction: algorithm 1 ------------------------------------------------------------------
 
     async def predict(self, net: Network, part: Part) -> Tensor:
-        """What somebody outside is told by one device of those that can answer; at a device, where
-        nobody is outside, what it would tell."""
+        """What somebody outside is told who asks one device after the other until one can answer;
+        at a device, where nobody is outside, what it would tell."""
         answers = await self.ask(net, part)
         if not self.entity.parties:
             return torch.cat([one.log_p[0] for one in answers]) if answers else ABSENT  # pyright: ignore[reportReturnType]
         if not net.here(self.entity):
             return ABSENT  # pyright: ignore[reportReturnType]
-        stream = torch_stream(self.task.seed, "entity", "choice")
-        return torch.cat([one.pick(self.prior, stream) for one in answers])
+        return torch.cat([one.first(self.prior) for one in answers])
 
     async def test(self, net: Network) -> dict[str, float]:
         answers = await self.ask(net, self.data.test)
@@ -441,15 +443,15 @@ class MAGS(Algorithm):
         slots = inbox.raw.shape[1]
         return gradient.unflatten(2, (slots, self.width + 1)).transpose(1, 2)[..., :-1]
 
-    def follow_means(self, inbox: Inbox) -> None:
+    def follow_means(self, models: Stack, inbox: Inbox) -> None:
         """What stands in for a missing encoding is the mean of those that came before."""
         if self.set.imputation == "mean":
-            locally(self._follow_means, inbox)
+            locally(self._follow_means, models, inbox)
 
-    def _follow_means(self, inbox: Inbox) -> None:
+    def _follow_means(self, models: Stack, inbox: Inbox) -> None:
         means = inbox.value.mean(2)  # [aggregators, slots, width]
-        for i in range(self.heads.members):
-            value = self.heads.member_state(i)["0.value"]
+        for i in range(models.members):
+            value = models.member_state(i)["0.value"]
             came = inbox.arrived[i, : len(value)]
             value[came] += SLOWLY * (means[i, : len(value)][came] - value[came])
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from colonnade.network.clock import SECOND
-from colonnade.network.live import AGAIN, DONE, WINDOW, Live, Rejoin, round_of
+from colonnade.network.live import AGAIN, DONE, WINDOW, Live, Rejoin, ahead_of, round_of
 from colonnade.network.post import ASK, END, Peer, Post
 
 log = logging.getLogger(__name__)
@@ -25,12 +25,16 @@ async def take_part(
     gather: float = 60.0,
     patience: float = 1.0,
 ) -> Any:
-    """Run a choreography to its end with whoever is there, from the leader's round on.
+    """Run a choreography to its end with whoever is there, from the leader's round on, or, where
+    nobody leads, from that of the neighbours.
 
     `resume_at`: the round at which this party would go on by itself. `unlabelled`: so many rounds
     go on without the leader; one that returns takes them up where the others are. `gather`: seconds
-    that a leader waits for everybody before it begins without them. The post must be listening.
+    that a leader, or an equal, waits for everybody before it begins without them. The post must be
+    listening.
     """
+    if post.leader is None:
+        return await _side_by_side(post, program, resume_at, gather, patience)
     if not post.leads:
         return await _follow(post, program, patience)
     await _gather(post, gather)
@@ -53,6 +57,21 @@ def finish(post: Post) -> None:
     post.reach((END, 0))
     for party in post.present():
         post.beat(party)
+
+
+async def _side_by_side(
+    post: Post,
+    program: Callable[[Live], Coroutine[Any, Any, Any]],
+    resume_at: int,
+    gather: float,
+    patience: float,
+) -> Any:
+    await _gather(post, gather)
+    net = Live(post, patience=patience)
+    net.resume_at = max(resume_at, ahead_of(post, ()) - WINDOW)
+    result = await program(net)
+    finish(post)
+    return result
 
 
 async def _follow(
@@ -92,6 +111,13 @@ async def _gather(post: Post, seconds: float) -> None:
         passed = post.clock.now - begin
         if all(known):
             return
-        if any(known) and passed >= (LOOK_ROUND if post.newest_era else seconds * SECOND):
+        if any(known) and passed >= (LOOK_ROUND if _begun(post) else seconds * SECOND):
             return
         await post.clock.wait(post.news, post.clock.now + AGAIN)
+
+
+def _begun(post: Post) -> bool:
+    """Whether the others are in the middle of it."""
+    if post.leader is not None:
+        return post.newest_era > 0
+    return any(front != (0, 0) for peer in post.peers.values() for front in peer.fronts.values())

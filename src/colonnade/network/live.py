@@ -11,6 +11,8 @@ who are away. `LATEST` waits for nobody longer than `patience`; as long as all a
 everybody reads what was written in the same round.
 - *Eras.* The leader begins a new era whenever it starts; everybody goes back (or ahead) to its
 round, with the models they have.
+- *Equals.* Where nobody leads, a party that is behind half of its neighbours jumps to where they
+are; one that is alone waits for company.
 """
 
 from __future__ import annotations
@@ -96,16 +98,10 @@ class Live(ProjectedNetwork):
     async def _breathe(self, left: int) -> None:
         await self.clock.sleep_until(self.clock.now)  # let in what has come meanwhile
         self._same_era()
-        ahead = self._leader_round()
+        ahead = ahead_of(self.post, self.place)
         if ahead - self.rounds_begun > WINDOW:
             last = self.rounds_begun + left - (1 if self.place else 0)  # never all of a part
             self.resume_at = max(self.resume_at, ahead if not self.place else min(ahead, last))
-
-    def _leader_round(self) -> int:
-        """Where the leader is in this program."""
-        leader = self.post.peers.get(self.post.leader or "")
-        fronts = leader.fronts.values() if leader is not None else ()
-        return max((round_of(front, self.place) for front in fronts), default=0)
 
     async def _meet(self) -> None:
         begun = (*self.place, self.rounds_begun + 1, 0)
@@ -121,8 +117,10 @@ class Live(ProjectedNetwork):
         await self._patiently(self.post.present(), wanted, begun, alone=self.impatient)
 
     async def _company(self) -> None:
-        """A leader does not go on when all others are away."""
-        if self.post.leads and self.post.peers and not self.impatient:
+        """Others wait for the leader anyway; a leader, or an equal, does not go on when all others
+        are away."""
+        goes_alone = self.post.leads or self.post.leader is None
+        if goes_alone and self.post.peers and not self.impatient:
             await self._attend(lambda: bool(self.post.present()), list)
 
     async def _patiently(
@@ -223,7 +221,8 @@ class Live(ProjectedNetwork):
         must = (wait.kind == "everyone" or party == self.post.leader) and not self.impatient
         if must:
             return self._lacks(party)
-        return not peer.there or peer.late or peer.reached(self.at)
+        given_up = self.impatient and party in self.silent
+        return not peer.there or peer.late or given_up or peer.reached(self.at)
 
     def _lacks(self, party: str) -> bool:
         """It said that it has sent its part of this exchange and cannot do so again."""
@@ -294,6 +293,20 @@ class Live(ProjectedNetwork):
             party = parcel.links.src.parties[sender]
             self.post.refuse(party, f"{parcel.kind}: {found}, expected {kind} {shape}")
         return False
+
+
+def ahead_of(post: Post, place: Place) -> int:
+    """The round, in the program at `place`, that a party should not be far behind: the leader's, or
+    that which half of the neighbours who are there have reached. One alone misleads nobody."""
+    if post.leader is not None:
+        leader = post.peers.get(post.leader)
+        return _furthest(leader, place) if leader is not None else 0
+    rounds = sorted(_furthest(peer, place) for peer in post.peers.values() if peer.there)
+    return rounds[len(rounds) // 2] if rounds else 0
+
+
+def _furthest(peer: Peer, place: Place) -> int:
+    return max((round_of(front, place) for front in peer.fronts.values()), default=0)
 
 
 def round_of(front: Place, place: Place) -> int:

@@ -6,7 +6,7 @@ when it will not come: its sender is away, or past that place. Whoever waits for
 asked sends again what it still has, or says that it has it no more.
 
 The leader (the label holder) begins a new *era* whenever it starts; messages of an older era are
-void.
+void. Where all are equal there is one era.
 """
 
 from __future__ import annotations
@@ -99,7 +99,8 @@ class Post:
         others = [p for p in world.parties if p != self.party]
         self.peers = {p: Peer() for p in others if neighbours is None or p in neighbours}
         self.groups = {group.name: group for group in (*world.groups, self.everyone)}
-        self.born, self.era, self.newest_era = born, 0, 0
+        self.born = born
+        self.era = self.newest_era = 0 if leader else 1
         self.start: Place = (0, 0)  # where the era began
         self.news = Signal()
         self.where: dict[Place, Place] = {}  # how far this party is, by branch
