@@ -67,8 +67,7 @@ def _furthest_behind(summary: Summary, voice: Voice) -> str:
     if not gaps:
         return ""
     _, method, fault, mean = max(gaps)
-    unit = "\u00a0%" if summary.metric.percent else ""
-    figure = f"{summary.metric.text(mean)}{unit}"
+    figure = summary.metric.figure(mean)
     place = f"under “{voice.plain(fault)}”"
     return f"; {voice.strong(method)} falls behind most, to {figure} {place}"
 
@@ -80,8 +79,7 @@ def verdict(summary: Summary, fault: str, voice: Voice = HTML, place: str = "") 
         return ""
     where = "Without faults" if fault.lower() == "none" else f"Under “{fault}”"
     place = voice.plain(place or where)
-    unit = "\u00a0%" if summary.metric.percent else ""
-    figures = {m: f"{voice.strong(m)} ({summary.metric.text(c.mean)}{unit})" for m, c in ranking}
+    figures = {m: f"{voice.strong(m)} ({summary.metric.figure(c.mean)})" for m, c in ranking}
     leaders = _leaders(summary, fault)
     if len(ranking) == 1:
         return f"{place}: {figures[leaders[0]]}."
@@ -90,8 +88,7 @@ def verdict(summary: Summary, fault: str, voice: Voice = HTML, place: str = "") 
         behind = [figures[m] for m, _ in ranking if m not in leaders]
         return text + (f"; clearly behind: {_listed(behind)}." if behind else ".")
     (best, first), (second, other) = ranking[:2]
-    gap = summary.metric.text(abs(first.mean - other.mean))
-    ahead = f"{gap} points" if summary.metric.percent else gap
+    ahead = summary.metric.distance(abs(first.mean - other.mean))
     text = f"{place}, {figures[best]} is best, {ahead} ahead of {figures[second]}"
     unsure = first.spread is None or other.spread is None
     return text + ("; with one seed this may be chance." if unsure else ".")

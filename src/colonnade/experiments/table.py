@@ -19,6 +19,13 @@ if TYPE_CHECKING:
 
 ACCURACY = "test_accuracy"
 NOTHING = "–"
+UNITS = {  # of fractions, beside all accuracies
+    "active_rand": "%",
+    "active_best": "%",
+    "active_worst": "%",
+    "any_rand": "%",
+    "spread": "points",
+}
 MANY_PARTIES = 24  # above this, links are shown between groups
 
 
@@ -88,25 +95,37 @@ class Metric:
     name: str
 
     @property
-    def percent(self) -> bool:
-        return self.name.endswith("accuracy")
+    def unit(self) -> str:
+        """Of fractions that are written as percentages; others have none."""
+        return "%" if self.name.endswith("accuracy") else UNITS.get(self.name, "")
 
     @property
     def title(self) -> str:
-        return self.name.replace("_", " ") + (" (%)" if self.percent else "")
+        return self.name.replace("_", " ") + (f" ({self.unit})" if self.unit else "")
 
     @property
     def scale(self) -> float:
-        return 100.0 if self.percent else 1.0
+        return 100.0 if self.unit else 1.0
 
     @property
     def higher_is_better(self) -> bool:
-        return not re.search(r"loss|error|mse|mae|perplexity|seconds|bytes", self.name)
+        lower = r"loss|error|mse|mae|perplexity|seconds|bytes|messages|spread"
+        return not re.search(lower, self.name)
 
     def text(self, value: float) -> str:
         if self.name.endswith("bytes"):
             return f"{value:,.0f}"
-        return f"{self.scale * value:.2f}" if self.percent else f"{value:.4f}"
+        if self.name.startswith("messages"):
+            return f"{value:,.1f}"
+        return f"{self.scale * value:.2f}" if self.unit else f"{value:.4f}"
+
+    def figure(self, value: float) -> str:
+        """With its unit, in a sentence."""
+        return self.text(value) + (f"\u00a0{self.unit}" if self.unit else "")
+
+    def distance(self, value: float) -> str:
+        """Between two values, in a sentence."""
+        return self.text(value) + (" points" if self.unit else "")
 
     def change(self, value: float) -> str:
         """A difference of two values, with its sign."""

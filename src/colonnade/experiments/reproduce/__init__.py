@@ -10,7 +10,7 @@ from colonnade.experiments.reproduce.study import Reproduction
 
 def registry() -> dict[str, Reproduction]:
     """Every reproduction by name, in the order of the papers."""
-    from colonnade.experiments.reproduce import dvfl
+    from colonnade.experiments.reproduce import dvfl, mags
 
-    papers = (dvfl,)
+    papers = (dvfl, mags)
     return {entry.name: entry for paper in papers for entry in paper.REPRODUCTIONS}

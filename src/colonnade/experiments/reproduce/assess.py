@@ -77,7 +77,9 @@ class Assessment:
     def findings(self, voice: Voice) -> list[str]:
         """Who is best where, whoever that is: first over all columns, then column by column."""
         summary = self._once_each()
-        if not any(len(summary.ranking(c.name)) > 1 for c in self.sheet.columns):
+        if not self.sheet.ranked or not any(
+            len(summary.ranking(c.name)) > 1 for c in self.sheet.columns
+        ):
             return []
         verdicts = [verdict(summary, c.name, voice, c.words) for c in self.sheet.columns]
         told = [sentence for sentence in verdicts if sentence]
@@ -103,7 +105,7 @@ def assess(sheet: Sheet, evidence: Mapping[str, Evidence]) -> Assessment:
         for column, entry in zip(sheet.columns, row.entries, strict=True):
             at, place = (row.name, column.name), entry.ours
             part = evidence.get(place.part) if place else None
-            cell = part.cell(place, sheet.metric) if part and place else None
+            cell = part.cell(place, column.metric or sheet.metric) if part and place else None
             if part:
                 seeds |= dict.fromkeys(part.seeds)
             if cell:

@@ -76,8 +76,8 @@ def gains_more(better: At, worse: At, *, than: tuple[At, At]) -> Fact:
     return Fact((better, than[1]), (worse, than[0]))
 
 
-def equals(one: At, count: int) -> Fact:
-    return Fact((one,), (), count - 0.5, count + 0.5)
+def equals(one: At, figure: float, margin: float = 0.5) -> Fact:
+    return Fact((one,), (), figure - margin, figure + margin)
 
 
 def judge(claim: Claim, cells: Mapping[At, Cell]) -> Judgement:

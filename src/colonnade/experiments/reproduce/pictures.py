@@ -1,4 +1,4 @@
-"""Pictures of a sheet: ours with error bars, the paper's hollow.
+"""Pictures of a sheet: ours with bars or bands for ± 2 sd, the paper's hollow.
 
 Dots: one panel per column, a line of dots per row. Lines: one panel, the columns along the axis.
 """
@@ -142,9 +142,8 @@ def _lines(assessment: Assessment, name: str) -> Picture:
         rows = [row.name for row in sheet.rows if _known(assessment, row.name)]
         styles = line_styles(assessment)
         limits = padded(np.array([*_values(assessment), *_bars(assessment)]), 0.06)
-        for number, row in enumerate(rows):
-            dodge = 0.05 * (number - (len(rows) - 1) / 2)  # so that bars do not hide each other
-            _line(axes, assessment, row, styles[row], dodge)
+        for row in rows:
+            _line(axes, assessment, row, styles[row])
         axes.set_xticks(range(len(sheet.columns)), [column.name for column in sheet.columns])
         axes.set(xlabel=sheet.axis, ylabel=metric.title, ylim=limits)
         axes.set_xlim(-0.35, len(sheet.columns) - 0.65)
@@ -154,16 +153,16 @@ def _lines(assessment: Assessment, name: str) -> Picture:
     return Picture(svg, sheet.title, _description(assessment, list(sheet.columns)))
 
 
-def _line(axes: Axes, assessment: Assessment, row: str, style: Style, dodge: float) -> None:
+def _line(axes: Axes, assessment: Assessment, row: str, style: Style) -> None:
     scale = assessment.ours.metric.scale
     columns = list(enumerate(assessment.sheet.columns))
     paper = [
-        (x + dodge, scale * published.value)
+        (x, scale * published.value)
         for x, column in columns
         if (published := assessment.entries[row, column.name].published)
     ]
     ours = [
-        (x + dodge, scale * cell.mean, scale * (cell.spread or 0.0))
+        (x, scale * cell.mean, scale * (cell.spread or 0.0))
         for x, column in columns
         if (cell := assessment.ours.cells.get((row, column.name)))
     ]
@@ -176,7 +175,7 @@ def _line(axes: Axes, assessment: Assessment, row: str, style: Style, dodge: flo
         line = axes.plot(x, y, color=style.colour, marker=style.marker, ms=6, lw=1.8)[0]
         if style.dashes:
             line.set_dashes(style.dashes)
-        axes.errorbar(x, y, yerr=spread, color=style.colour, fmt="none", lw=1.4)
+        axes.fill_between(x, y - spread, y + spread, color=style.colour, alpha=0.14, lw=0)
 
 
 def _description(assessment: Assessment, columns: list[Column]) -> str:

@@ -131,6 +131,7 @@ def _cell(assessment: Assessment, row: str, column: Column) -> dict[str, Any]:
     return {
         "row": row,
         "column": column.name,
+        "metric": column.metric or assessment.sheet.metric,
         "part": place and place.part,
         "method": place and place.method,
         "faults": place and place.faults,

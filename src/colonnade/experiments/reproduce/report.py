@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from colonnade.experiments.reproduce.run import Reproduced
 
 FILLED = "Filled: ours, mean ± 2 sd over seeds."
+BANDS = "Lines: ours, mean over seeds; bands: ± 2 sd."
 HOLLOW = "Hollow: the paper’s."
 OUTSIDE = "A figure far from all others stands at the edge, with an arrow."
 
@@ -64,7 +65,7 @@ def _card(assessment: Assessment, name: str) -> str:
     lines = assessment.sheet.picture == "lines"
     styles = pictures.line_styles(assessment)
     legend = page.legend(styles) if lines and len(styles) > 1 else ""
-    caption = [FILLED]
+    caption = [BANDS if lines else FILLED]
     caption += [HOLLOW] if any(e.published for e in assessment.entries.values()) else []
     caption += [] if lines else [OUTSIDE]
     caption += [f"Data: {escape(assessment.sheet.data)}."]

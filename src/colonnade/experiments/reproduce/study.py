@@ -27,13 +27,15 @@ class Published:
     spread: float | None = None
 
 
-def printed(row: str) -> tuple[Published | None, ...]:
-    """Percentages as a paper prints them: "97.80±0.12 97.65 –", with – for none."""
-    return tuple(None if text == "–" else _percent(*text.split("±")) for text in row.split())
+def printed(row: str, whole: float = 100) -> tuple[Published | None, ...]:
+    """Figures as a paper prints them: "97.80±0.12 97.65 –", with – for none. `whole`: how it writes
+    an accuracy of 1."""
+    return tuple(None if text == "–" else _figure(text, whole) for text in row.split())
 
 
-def _percent(value: str, spread: str | None = None) -> Published:
-    return Published(float(value) / 100, None if spread is None else float(spread) / 100)
+def _figure(text: str, whole: float) -> Published:
+    value, *spread = (float(number) / whole for number in text.split("±"))
+    return Published(value, *spread)
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,7 @@ class Column:
     name: str
     words: str  # how a sentence about it begins: "With 128 labelled rows"
     substitute: bool = False  # other data than the paper's: no difference is told
+    metric: str = ""  # if another than the sheet's, of the same unit
 
 
 @dataclass(frozen=True)
@@ -88,6 +91,7 @@ class Sheet:
     rows: tuple[Row, ...]
     claims: tuple[Claim, ...] = ()
     metric: str = ACCURACY
+    ranked: bool = True  # sentences say who is best where
     picture: Literal["dots", "lines"] | None = "dots"
     axis: str = ""  # what the columns are, under a picture of lines
     settings: str = "settings"  # what the columns are, in a sentence

@@ -11,10 +11,10 @@ from colonnade.experiments.reproduce.dvfl.setting import (
     CITATION,
     CLIENT_EPOCHS,
     STOPPING,
-    Size,
     dvfl,
     mnist,
 )
+from colonnade.experiments.reproduce.size import Size
 from colonnade.experiments.reproduce.study import (
     Place,
     Published,

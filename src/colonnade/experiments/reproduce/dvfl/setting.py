@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
-from colonnade.experiments.reproduce.study import Column, Part, Scale
+from colonnade.experiments.reproduce.size import Size
+from colonnade.experiments.reproduce.study import Column, Scale
 
 CITATION = (
     "Amalanshu, Sirvi, Inouye: Decoupled Vertical Federated Learning for Practical Training on "
     "Vertically Partitioned Data"
 )
 AGGREGATORS, CLIENT_EPOCHS, AGGREGATOR_EPOCHS, EPOCHS = 4, 20, 40, 60
-BATCH, MNIST_ROWS, VALIDATION = 64, 60_000, 0.1
+BATCH, MNIST_ROWS = 64, 60_000
 GROUPS = {"connection": "links", "client": "clients", "aggregator": "aggregators"}
 UPS = (1, 0.5, 0.1)
 
@@ -32,40 +32,8 @@ SERVER_RATE = (
 )
 
 
-@dataclass(frozen=True)
-class Size:
-    """MNIST, or what stands in for it, at one scale."""
-
-    data: Mapping[str, Any]
-    words: str
-    seeds: int
-    share: float  # of the paper's epochs
-    rows: int  # with those set aside for validation
-    substitute: bool = False  # the embedded digits
-
-    def batch(self, paper: int) -> int:
-        """Rows per batch: on so few rows, smaller ones, to learn anything at all."""
-        return paper // 4 if self.substitute else paper
-
-    def epochs(self, paper: int) -> int:
-        return max(1, round(self.share * paper))
-
-    @property
-    def training_rows(self) -> int:
-        return self.rows - round(VALIDATION * self.rows)
-
-    def part(self, name: str, title: str, **more: Any) -> Part:
-        data = {**self.data, **more.pop("data", {})}
-        seeds = list(range(self.seeds))
-        title = f"{title} ({self.words})"
-        return Part(name, {"name": title, "seeds": seeds, "data": data, **more})
-
-    def column(self, name: str, words: str) -> Column:
-        return Column(name, words, self.substitute)
-
-
 def mnist(
-    scale: Scale, *, rows: int = 6_000, share: float = 0.5, seeds: int = 2, digits: int = 300
+    scale: Scale, *, rows: int = 6_000, share: float = 0.5, seeds: int = 2, digits: int = 160
 ) -> Size:
     """`rows`, `share` of the epochs and `seeds` are those of scale quick; `digits`: rows at scale
     smoke."""

@@ -13,7 +13,6 @@ from colonnade.experiments.reproduce.dvfl.setting import (
     SERVER_RATE,
     STOPPING,
     UPS,
-    Size,
     columns,
     dvfl,
     fault,
@@ -22,6 +21,7 @@ from colonnade.experiments.reproduce.dvfl.setting import (
     mnist,
     splitnn,
 )
+from colonnade.experiments.reproduce.size import Size
 from colonnade.experiments.reproduce.study import (
     NOT_BUILT,
     Place,
