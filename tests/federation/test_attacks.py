@@ -172,9 +172,9 @@ def test_an_attack_changes_no_weight(
             break
         mine = members[party].algorithm.tensors(members[party].net)[party]
         assert all(torch.equal(mine[key], value) for key, value in tensors.items()), party
-    assert members[fed.leader].state.result is not None
+    assert members[fed.speaker].state.result is not None
     assert room.attempts >= 100
-    assert len(members[fed.leader].post.letters) <= 2 * UNREAD
+    assert len(members[fed.speaker].post.letters) <= 2 * UNREAD
     refused = sum(one.post.refused for one in members.values())
     if attack in (random_bytes, mutated):
         assert room.attempts > 5_000  # of each kind
@@ -210,7 +210,7 @@ def test_what_does_not_fit_counts_as_not_arrived(
     seats = {party: spoilt if party == ATTACKER else room.seat(party) for party in fed.members}
     members = {party: member(fed, seat, tmp_path) for party, seat in seats.items()}
     clock.run(*[(party, one.live()) for party, one in members.items()])
-    leader = members[fed.leader]
+    leader = members[fed.speaker]
     assert leader.post.refused > 10
     assert leader.state.result is not None
     assert leader.state.result.notes == (f"tested without {ATTACKER}",)

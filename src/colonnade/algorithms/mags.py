@@ -40,6 +40,7 @@ NAME = re.compile(
 )
 DROPOUT = 0.3  # of the methods whose name begins with CD- or PD-
 WIDEST_HEAD = 128
+UNKNOWN = 1e30  # a loss
 SLOWLY = 0.05  # how fast a mean follows what comes
 
 
@@ -304,13 +305,17 @@ class MAGS(Algorithm):
 
     async def decide(self, net: Network, batch: Batch, loss: Any) -> Sequence[float]:
         """Everybody hears how all aggregators do, and draws the same conclusion."""
-        apart = net.within("validation")
-        told = await self.tell_everybody(apart, await self.validate(apart))  # [3, aggregators]
-        known = told[0] > 0
-        means = told[1:, known].mean(1).tolist() if bool(known.any()) else [1e30, 0.0]
-        found = {"validation_loss": means[0], "validation_accuracy": means[1]}
+        apart, so_far = net.within("validation"), self.progress
+        told = await self.tell_everybody(apart, await self.validate(apart))
+        known = told[:, told[0] > 0]  # of those aggregators that were heard of
+        loss_now, accuracy = known[1:3].mean(1).tolist() if known.numel() else (UNKNOWN, 0.0)
+        lowest, at = min(zip(*known[3:].tolist(), strict=True)) if known.numel() else (UNKNOWN, 0)
+        best = at - 1 if lowest < so_far["loss"] else so_far["best"]  # others know better
+        so_far["loss"] = min(lowest, so_far["loss"])
+        found = {"validation_loss": loss_now, "validation_accuracy": accuracy}
         mean = torch.nan if is_absent(loss) else loss.mean()
-        return self.judge(net, batch, mean, found).tolist()
+        round, stop = self.judge(net, batch, mean, found).tolist()
+        return (round if round == net.round else best), stop
 
     def better(self, accuracy: float, loss: float) -> bool:
         return loss < self.progress["loss"]
@@ -324,13 +329,14 @@ class MAGS(Algorithm):
         return locally(lambda *sums: torch.stack(sums).sum(0) / part.rows, *found)
 
     async def tell_everybody(self, net: Network, found: Tensor) -> Tensor:
-        """From neighbour to neighbour, until everybody knows what every aggregator found: by
-        aggregator, whether it is known, and what. [3, aggregators]"""
-        count = len(self.aggregators)
-        here = list(net.here(self.devices))
-        told: Any = torch.zeros(len(here), 3, count) if here else ABSENT
+        """From neighbour to neighbour, until everybody knows of every aggregator: 1 (it was heard
+        of), its loss and accuracy, the lowest loss that it knows of, and the number of rounds until
+        then. [5, aggregators]"""
+        here, so_far = list(net.here(self.devices)), self.progress
+        told: Any = torch.zeros(len(here), 5, len(self.aggregators)) if here else ABSENT
+        best = torch.tensor([min(so_far["loss"], UNKNOWN), so_far["best"] + 1])
         for i, k in enumerate(net.here(self.aggregators)):
-            told[here.index(self.chosen[k]), :, k] = torch.cat([torch.ones(1), found[i]])
+            told[here.index(self.chosen[k]), :, k] = torch.cat([torch.ones(1), found[i], best])
         for _ in range(self.hops):
             inbox = await self.say(net, told, self.devices)
             told = locally(lambda inbox: inbox.value.amax(1), inbox)
@@ -338,7 +344,7 @@ class MAGS(Algorithm):
         return told[0] if here else heard.value[0].amax(0)
 
     async def say(self, net: Network, told: Tensor, to: Group) -> Inbox:
-        shape = (3, len(self.aggregators))
+        shape = (5, len(self.aggregators))
         return await net.send(told, self.devices, to, kind="validation", shape=shape)
 
     # -- prediction: algorithm 1 ------------------------------------------------------------------
@@ -354,6 +360,8 @@ class MAGS(Algorithm):
         return torch.cat([one.first(self.prior) for one in answers])
 
     async def test(self, net: Network) -> dict[str, float]:
+        if not self.entity.parties:
+            return await super().test(net)
         answers = await self.ask(net, self.data.test)
         return metrics(answers, self.data.test.y, self.prior) if answers else {}
 

@@ -26,12 +26,20 @@ ANSWER = 60.0  # seconds for one request
 
 
 def find_party(path: Path) -> PartyFile:
-    """A party file, or the label holder's in the folder of `colonnade up`."""
+    """A party file; or, in the folder of `colonnade up`, the label holder's, or that of somebody
+    who answers."""
     if not path.is_dir():
         return read_party(path)
     if not (path / FEDERATION).is_file():
         raise InputError(f"{path}: no {FEDERATION} there; give a party file or an `up` folder")
-    return read_party(path / f"{read_federation(path / FEDERATION).leader}.toml")
+    federation = read_federation(path / FEDERATION)
+    able = [federation.leader] if federation.leader else federation.label_holders
+    parties = [read_party(path / f"{name}.toml") for name in able]
+    return next((party for party in parties if answers(party)), parties[0])
+
+
+def answers(party: PartyFile, timeout: float = 2.0) -> bool:
+    return ask(visiting(party), party.party, "status", timeout=timeout) is not None
 
 
 def statuses(party: PartyFile, timeout: float = 3.0) -> dict[str, dict[str, Any]]:
@@ -67,7 +75,7 @@ def predict(party: PartyFile, ids: Sequence[str] | None) -> Predicted:
 
 def need_leader(party: PartyFile, command: str) -> None:
     leader = party.federation.leader
-    if party.party != leader:
+    if leader is not None and party.party != leader:
         raise InputError(
             f"{party.source}: {command} is for the label holder, {leader!r}: only it learns the "
             "predictions"
@@ -77,7 +85,7 @@ def need_leader(party: PartyFile, command: str) -> None:
 @contextmanager
 def awake(path: Path, party: PartyFile) -> Iterator[None]:
     """The parties of an `up` folder, started again from what they saved, unless they run."""
-    if not path.is_dir() or ask(visiting(party), party.party, "status", timeout=2.0) is not None:
+    if not path.is_dir() or answers(party):
         yield
         return
     local = Local(party.federation, path, serve=True)

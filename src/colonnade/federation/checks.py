@@ -37,7 +37,7 @@ def roles(parties: tuple[PartySpec, ...], known: Roles) -> None:
     for role in known.all:
         if role not in known.optional and not any(role in party.roles for party in parties):
             raise InputError(f"parties: nobody has the role {role!r}, which this method needs")
-    holders = [party.name for party in parties if known.labels in party.roles]
+    holders = [party.name for party in parties if known.labels and known.labels in party.roles]
     if len(holders) > 1:
         raise InputError(
             f"parties: {' and '.join(holders)} have the role {known.labels!r}; one party holds the "

@@ -123,11 +123,11 @@ def up(
     except KeyboardInterrupt:
         console.print(Text(f"Stopped; the state is kept in {folder}. The same command goes on."))
         raise typer.Exit(1) from None
-    leader = folder / federation.leader
+    speaker = folder / federation.speaker
     if as_json:
-        typer.echo(json.dumps(_document(result, leader), indent=2))
+        typer.echo(json.dumps(_document(result, speaker), indent=2))
     else:
-        show_result(result, leader, Console())
+        show_result(result, speaker, Console())
 
 
 def status(file: Where, as_json: Json = False) -> None:

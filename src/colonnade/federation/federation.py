@@ -63,9 +63,18 @@ class Federation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return tuple(party.name for party in self.parties)
 
     @property
-    def leader(self) -> str:
-        """The party that holds the labels."""
-        return self.playing(self.roles.labels)[0]
+    def leader(self) -> str | None:
+        """The party that holds the labels; None where all do."""
+        return self.playing(self.roles.labels)[0] if self.roles.labels else None
+
+    @property
+    def speaker(self) -> str:
+        """Whose result stands for all: the label holder's, or that of the first."""
+        return self.leader or self.members[0]
+
+    @cached_property
+    def label_holders(self) -> tuple[str, ...]:
+        return (self.leader,) if self.leader else self.algorithm().labels.parties
 
     def party(self, name: str) -> PartySpec:
         for party in self.parties:
@@ -108,8 +117,9 @@ class Federation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return replace(loaded(self.data, self.seed), clients=self.clients)
 
     def task(self) -> Task:
-        roles = self.roles
-        players = {role: self.playing(role) for role in (roles.labels, *roles.others)}
+        named = [role for role in self.roles.all if role != self.roles.columns]
+        players = {role: self.playing(role) for role in named}
+        players |= dict.fromkeys(registry()[self.method.algorithm].outside, ())
         if self.rows is None:
             task = replace(Task.of(self.vertical_data(), self.seed), players=players)
             checks.widths(self.parties, task)
@@ -127,9 +137,9 @@ class Federation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return prefixed("method", lambda: registry()[self.method.algorithm](self.method, task))
 
     def edges(self) -> list[tuple[str, str]]:
-        """The pairs that exchange anything; the label holder talks to everybody."""
+        """The pairs that exchange anything; a label holder talks to everybody."""
         place = {name: i for i, name in enumerate(self.members)}
-        pairs = {(place[self.leader], i) for i in place.values()}
+        pairs = {(place[self.leader], i) for i in place.values()} if self.leader else set()
         for links in self._links():
             sources, targets = links.src.parties, links.dst.parties
             for r, j in zip(*np.nonzero(links.real), strict=True):
@@ -193,7 +203,7 @@ class Federation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         prefixed("method", lambda: self.method.check(task))
         checks.connected(self.network.graph, self.clients)
         for links in self._links():
-            if links.dst.name != "everyone":
+            if self.leader and links.dst.name != "everyone":
                 checks.linked(self.network.graph, links)
 
     def check_endpoints(self) -> None:

@@ -113,8 +113,10 @@ def _own_parties(method: Settings, data: DataSpec, seed: int) -> tuple[PartySpec
     """Those that the data and the algorithm name, where the file names none."""
     task = Task.of(loaded(data, seed), seed)
     prefixed("method", lambda: method.check(task))
-    algorithm = registry()[method.algorithm](method, task)
-    return tuple(
-        PartySpec(name=party, roles=tuple(g.name for g in algorithm.groups if party in g.parties))
+    kind = registry()[method.algorithm]
+    algorithm, known = kind(method, task), Roles.of(kind).all
+    roles = {
+        party: tuple(g.name for g in algorithm.groups if party in g.parties and g.name in known)
         for party in algorithm.world().parties
-    )
+    }
+    return tuple(PartySpec(name=party, roles=played) for party, played in roles.items() if played)

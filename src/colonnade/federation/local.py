@@ -26,11 +26,13 @@ from colonnade.experiments.config import Table, read_toml
 from colonnade.experiments.results import Result, read_results
 from colonnade.federation.federation import Federation
 from colonnade.federation.keys import Identity, make_authority, make_certificate
+from colonnade.federation.member import WAITING
 from colonnade.federation.names import AUTHORITY
 from colonnade.federation.status import STATUS, read_status
 
 FEDERATION, KEYS, LOG = "federation.toml", "keys", "log.txt"
 TRAINED = ("trained", "testing", "answering questions", "done")
+STAGES = ("starting", WAITING, "training", *TRAINED)
 POLITE = 5.0  # seconds to leave, before a process is killed
 
 
@@ -65,10 +67,6 @@ class Local:
         self.born.set_forkserver_preload(["colonnade.federation.nursery"])
         os.environ["COLONNADE_NURSERY"] = str(folder / FEDERATION)
 
-    @property
-    def leader(self) -> str:
-        return self.federation.leader
-
     def start(self, party: str) -> None:
         folder = self.folder / party
         folder.mkdir(parents=True, exist_ok=True)
@@ -97,8 +95,11 @@ class Local:
         self.processes.clear()
 
     def stage(self) -> str:
-        """Of the label holder."""
-        return str(read_status(self.folder / self.leader).get("stage", "starting"))
+        """Of the label holder; where nobody leads, of those who are not as far as others."""
+        federation = self.federation
+        watched = [federation.leader] if federation.leader else self.processes
+        stages = [read_status(self.folder / p).get("stage", "starting") for p in watched]
+        return str(min(stages, key=STAGES.index, default="starting"))
 
     def check(self) -> None:
         """A process that ended with an error takes the whole trial with it."""
@@ -124,7 +125,7 @@ def up(
     chaos = None if kill_every is None else Chaos(kill_every, Random(seed))
     with running(Local(federation, folder)) as local:
         _wait(local, chaos, watch, say)
-    (result,) = read_results(folder / federation.leader)
+    (result,) = read_results(folder / federation.speaker)
     if chaos is not None:
         say(f"{chaos.kills} processes were killed while the training went on.")
     return result
@@ -149,9 +150,10 @@ def _wait(
     while True:
         time.sleep(0.1)
         local.check()
-        watch(read_status(local.folder / local.leader))
-        leader = local.processes.get(local.leader)
-        if leader is not None and leader.exitcode == 0:
+        speaker = local.federation.speaker
+        watch(read_status(local.folder / speaker))
+        process = local.processes.get(speaker)
+        if process is not None and process.exitcode == 0:
             return
         if chaos is not None:
             stir(local, chaos, say)
@@ -217,7 +219,7 @@ def party_table(federation: Federation, party: str, source: Path) -> Table:
     table: Table = {"federation": FEDERATION, "party": party, "folder": party}
     if federation.network.transport == "tls":
         table["keys"] = KEYS
-    holds = {*federation.clients, federation.leader}
+    holds = {*federation.clients, *federation.label_holders}
     if federation.rows is None or party not in holds:
         return table
     beside = source.parent / f"{party}.toml"

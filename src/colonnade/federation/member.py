@@ -55,6 +55,7 @@ class Call(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ids: list[str] | None = None  # these rows; None: the test rows
     account: bool = False  # tell what left you, instead
     over: bool = False  # there will be no more
+    caller: str = ""  # where it is not the label holder who asks
 
 
 class Account(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -116,7 +117,7 @@ class Member:
             neighbours=federation.neighbours(self.party),
             born=born,
         )
-        self.post.greeting = _text(Greeting(federation.digests, own.fingerprint))
+        self.post.greeting = text(Greeting(federation.digests, own.fingerprint))
         self.post.on_greeting, self.post.on_call = self.greeted, self.called
         self.post.on_change = self.changed
         self.record = Record(folder, federation)
@@ -148,11 +149,12 @@ class Member:
         resume_at = min(start.resume_at, END - 1)
         while not self.over:
             await self.take_part(resume_at)
-            if self.post.leads:
-                await self.lead()
-            else:
-                await self.answer()
+            await self.afterwards()
         self.state.stage = "done"
+
+    async def afterwards(self) -> None:
+        """Once trained: the test, then questions, until it is over."""
+        await (self.lead() if self.post.leads else self.answer())
 
     async def take_part(self, resume_at: int) -> None:
         """The training, to its end."""
@@ -287,7 +289,7 @@ class Member:
 
     def call(self, call: Call) -> None:
         for party in self.post.present():
-            self.post.tell(party, CALL, note=_text(call))
+            self.post.tell(party, CALL, note=text(call))
 
     # -- and the others answer --------------------------------------------------------------------
 
@@ -295,7 +297,7 @@ class Member:
         """Until it is over, or the label holder has begun anew and is not done."""
         era = self.post.era
         while not self.over and (self.post.era == era or self.leader_is_done()):
-            if self.post.era != era and self.post.peers[self.federation.leader].fronts:
+            if self.post.era != era and self.post.peers[self.leader].fronts:
                 era = self.post.era
                 finish(self.post)  # the label holder was away, and asks who is ready
             if not self.calls:
@@ -317,16 +319,20 @@ class Member:
                 silent = net.silent
         except Rejoin:
             return
-        leader = self.federation.leader
         if silent:
             told = Account(number=call.number, silent=sorted(silent))
-            self.post.tell(leader, CALL, note=_text(told))
+            self.post.tell(self.leader, CALL, note=text(told))
         self.post.reach(done_with(call))
         for party in self.post.present():
             self.post.beat(party)
 
+    @property
+    def leader(self) -> str:
+        assert self.federation.leader is not None
+        return self.federation.leader
+
     def leader_is_done(self) -> bool:
-        fronts = self.post.peers[self.federation.leader].fronts.values()
+        fronts = self.post.peers[self.leader].fronts.values()
         return all(round_of(front, ()) >= END - 1 for front in fronts)  # or nothing is known yet
 
     def called(self, sender: str, note: str) -> None:
@@ -341,7 +347,7 @@ class Member:
         if call.over:
             self.over = self.once
         elif call.account:
-            self.post.tell(sender, CALL, note=_text(Account(self.record.rows())))
+            self.post.tell(sender, CALL, note=text(Account(self.record.rows())))
         else:
             self.calls.append((self.post.era, call))
 
@@ -434,5 +440,5 @@ def predictions(answer: Answer) -> tuple[list[int], Tensor]:
     return answer.logits.argmax(1).tolist(), torch.softmax(answer.logits, 1)
 
 
-def _text(value: msgspec.Struct) -> str:
+def text(value: msgspec.Struct) -> str:
     return msgspec.json.encode(value).decode()

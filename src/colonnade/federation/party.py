@@ -60,7 +60,7 @@ class PartyFile:
 
     @property
     def holds_labels(self) -> bool:
-        return self.party == self.federation.leader
+        return self.party in self.federation.label_holders
 
     def check(self, now: datetime | None = None) -> None:
         """What must hold before anyone connects."""
@@ -175,7 +175,7 @@ def _check_data(party: PartyFile) -> None:
         raise InputError(f"data.label: missing; {who} holds the labels: in which column are they?")
     if data.label is not None and not party.holds_labels:
         raise InputError(
-            f"data.label: the labels are those of {federation.leader!r}, not of {who}; leave it "
+            f"data.label: the labels are those of {federation.speaker!r}, not of {who}; leave it "
             "out. To leave a column of the file out, list the others in data.columns"
         )
     if data.columns is not None and not party.holds_columns:

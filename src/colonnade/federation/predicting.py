@@ -42,9 +42,12 @@ class Predictor:
         except msgspec.MsgspecError as error:
             self.fail(f"not a request: {error}")
             return
-        if member.state.result is None:
-            state = member.state
+        state, holders = member.state, member.federation.label_holders
+        if state.stage != "answering questions":
             self.fail(f"{member.party} is not ready: {state.stage}, round {state.round}")
+            return
+        if member.party not in holders:
+            self.fail(f"{member.party} does not predict; ask one of {', '.join(holders)}")
             return
         self.ids = new_rows(member) if asked.ids is None else asked.ids
         unknown = [one for one in self.ids if one not in member.own.places]

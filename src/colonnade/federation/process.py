@@ -13,6 +13,7 @@ from rich.console import Console
 
 from colonnade.errors import InputError
 from colonnade.experiments.run import one_thread
+from colonnade.federation.equals import member_kind
 from colonnade.federation.member import Member
 from colonnade.federation.own import read_own
 from colonnade.federation.party import PartyFile
@@ -35,7 +36,7 @@ def join(party: PartyFile, console: Console, *, once: bool = False) -> Member:
     lock = only_one(party)
     transport = ZenohTransport(place_of(party), clock)
     try:
-        member = Member(
+        member = member_kind(party.federation)(
             party.federation,
             own,
             transport,
@@ -100,5 +101,5 @@ def visiting(party: PartyFile) -> Place:
 
 def serve(member: Member, transport: ZenohTransport) -> None:
     transport.serve("status", lambda _, reply: reply(json.dumps(status(member)).encode()))
-    if member.post.leads:
+    if member.post.leads or member.post.leader is None:
         transport.serve("predict", lambda data, reply: Predictor(member, reply).begin(data))

@@ -22,7 +22,7 @@ class Roles:
     """The groups of an algorithm, by name."""
 
     columns: str
-    labels: str
+    labels: str | None  # None: all column holders have them, and nobody leads
     others: tuple[str, ...]
     optional: tuple[str, ...]
 
@@ -32,13 +32,15 @@ class Roles:
         nothing = {"train": 1, "validation": 0, "test": 0, "extra": 0}
         task = Task(("a", "b"), (1, 1), ((1,), (1,)), 2, nothing, seed=0)
         plays = kind(kind.settings(name=kind.name, algorithm=kind.name), task)
-        columns, labels = plays.columns.name, plays.labels.name
-        others = tuple(g.name for g in plays.groups if g.name not in (columns, labels))
+        columns, labels = plays.columns.name, plays.labels.name if kind.led else None
+        known = (columns, labels, *kind.outside)
+        drawn = [g.name for g in plays.groups if set(g.parties) <= set(plays.columns.parties)]
+        others = tuple(g.name for g in plays.groups if g.name not in (*known, *drawn))
         return cls(columns, labels, others, kind.optional)
 
     @property
     def all(self) -> tuple[str, ...]:
-        return (self.columns, *self.others, self.labels)
+        return (self.columns, *self.others, *([self.labels] if self.labels else []))
 
 
 class PartySpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -66,7 +66,8 @@ async def _side_by_side(
     gather: float,
     patience: float,
 ) -> Any:
-    await _gather(post, gather)
+    if resume_at < END - 1:  # else there is nothing to do together
+        await _gather(post, gather)
     net = Live(post, patience=patience)
     net.resume_at = max(resume_at, ahead_of(post, ()) - WINDOW)
     result = await program(net)

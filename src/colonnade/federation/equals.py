@@ -1,0 +1,137 @@
+"""A party of a federation in which nobody leads (MAGS): every device tests for itself, and whoever
+is asked for predictions calls the others.
+
+A call goes from neighbour to neighbour. Whoever hears of it does its part at once, beside whatever
+else it is doing, and waits for nobody longer than `patience`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from typing import Any
+
+import msgspec
+
+from colonnade.federation.federation import Federation
+from colonnade.federation.member import Answer, Call, Member, text
+from colonnade.network.clock import SECOND
+from colonnade.network.live import Live
+from colonnade.network.network import Place
+from colonnade.network.post import CALL, END
+
+log = logging.getLogger(__name__)
+
+TESTING: Place = (END, 1)
+TESTED: Place = (END, 2, 0)
+OWN = "messages and bytes are those that left this device"
+
+
+class Equal(Member):
+    def __init__(self, *arguments: Any, born: int, once: bool = False) -> None:
+        super().__init__(*arguments, born=born, once=once)
+        self.asked = born  # so that calls of another life are not taken for new ones
+        self.heard_of: dict[str, int] = {}  # the newest call of each caller
+        self.to_do: dict[str, deque[Call]] = {}  # by caller; there while one is worked off
+
+    async def afterwards(self) -> None:
+        await self.assemble()
+        self.state.result = self.record.known() if self.trained_before else None
+        if not self.trained_before:
+            self.state.stage = "testing"
+            await self.test_together()
+        self.state.stage = "answering questions"
+        while not self.once:
+            while not self.questions:
+                await self.clock.wait(self.wake)
+            question = self.questions.popleft()
+            question.reply(await self.ask(question.ids))
+        await self.see_off()
+        self.over = True
+
+    async def test_together(self) -> None:
+        net = self.quickly(TESTING, "test")
+        metrics, notes = {}, [*self.own.data.notes, OWN]
+        if self.algorithm.data.test.rows:
+            metrics = await self.algorithm.test(net)
+        if away := sorted(net.silent | set(self.away())):
+            notes.append(f"tested without {', '.join(away)}")
+        self.state.metrics |= metrics
+        self.state.result = self.record.result(metrics, self.net.round + 1, notes)
+
+    async def see_off(self) -> None:
+        """Who leaves at once is missed by those who are still testing."""
+        self.post.reach(TESTED)
+        for party in self.post.present():
+            self.post.beat(party)
+        limit = self.clock.now + int(self.patience * SECOND)
+        peers = self.post.peers.values()
+        while self.clock.now < limit and any(k.there and not k.reached(TESTED) for k in peers):
+            await self.clock.wait(self.post.news, limit)
+
+    # -- questions --------------------------------------------------------------------------------
+
+    async def ask(self, ids: list[str] | None) -> Answer:
+        """What this device makes of these rows, with the help of those that are there."""
+        self.asked += 1
+        call = Call(self.asked, ids, caller=self.party)
+        there = self.post.present()
+        self.pass_on(call, there)
+        net = self.beside(call)
+        logits = await self.algorithm.predict(net, self.part(ids))
+        self.note()
+        absent = [p for p in self.post.peers if p not in there or p in net.silent]
+        return Answer(logits, tuple(absent))
+
+    def called(self, sender: str, note: str) -> None:
+        try:
+            call = msgspec.json.decode(note, type=Call)
+        except msgspec.MsgspecError as error:
+            self.post.refuse(sender, str(error))
+            return
+        if call.caller not in self.federation.members or call.caller == self.party:
+            return
+        if call.number <= self.heard_of.get(call.caller, 0):
+            return
+        self.heard_of[call.caller] = call.number
+        others = [p for p in self.post.present() if p not in (sender, call.caller)]
+        self.pass_on(call, others)
+        if call.caller in self.to_do:
+            self.to_do[call.caller].append(call)
+        else:
+            self.to_do[call.caller] = deque([call])
+            self.clock.spawn(self.work_off(call.caller), f"calls of {call.caller}")
+
+    async def work_off(self, caller: str) -> None:
+        calls = self.to_do[caller]
+        while calls:
+            call = calls.pop()
+            calls.clear()  # the caller asks one thing after the other: it has given up the others
+            if self.trained and self.knows(call):
+                await self.algorithm.predict(self.beside(call), self.part(call.ids))
+                self.note()
+        del self.to_do[caller]
+
+    @property
+    def trained(self) -> bool:
+        return self.state.stage == "answering questions"
+
+    def pass_on(self, call: Call, parties: list[str]) -> None:
+        for party in parties:
+            self.post.tell(party, CALL, note=text(call))
+
+    def beside(self, call: Call) -> Live:
+        """Calls of different devices go on side by side, each in a branch of its own."""
+        branch = ~self.federation.members.index(call.caller)
+        return self.quickly((END, branch, call.number), f"call of {call.caller}")
+
+    def quickly(self, place: Place, program: str) -> Live:
+        net = Live(self.post, program, patience=self.patience)
+        net.place, net.phase, net.ledger = place, "inference", self.record.ledger
+        net.impatient = True
+        return net
+
+
+def member_kind(federation: Federation) -> type[Member]:
+    """How a party of this federation lives."""
+    return Equal if federation.leader is None else Member
