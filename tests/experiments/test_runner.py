@@ -16,7 +16,7 @@ import colonnade as cn
 from colonnade.errors import InputError
 from colonnade.experiments.config import Experiment, parse_experiment
 from colonnade.experiments.results import read_history, read_ledger, read_results
-from colonnade.experiments.runner import grid, run_experiment
+from colonnade.experiments.runner import bundles, grid, run_experiment
 
 
 def table(**more: Any) -> dict[str, Any]:
@@ -220,3 +220,110 @@ def test_delays_show_up_as_virtual_seconds(tmp_path: Path) -> None:
     rounds = split.cost["rounds"] or 0
     assert split.cost["virtual_seconds"] >= rounds * 2 * 0.75  # pyright: ignore[reportOptionalOperand]
     assert one_place.cost["virtual_seconds"] == 0
+
+
+# -- what trains the same models trains them once -------------------------------------------------
+
+LINKS = {"kind": "communication", "rate": 0.4}
+WHEN = [{"name": f"links {when}", "when": when, **LINKS} for when in ("training", "inference")]
+SHARED: dict[str, Any] = {
+    "seeds": [0],
+    "data": {"dataset": "digits", "rows": 150, "parties": 9, "split": "patches"},
+    "faults": [{"name": "none"}, *WHEN],
+    "methods": [
+        {"algorithm": "mags", "method": name, "epochs": 2} for name in ("MVFL", "MVFL-G2", "VFL")
+    ],
+}
+
+
+def titles(experiment: Experiment) -> list[set[tuple[str, str]]]:
+    """Who is trained together: methods and faults."""
+    return [
+        {run.key(experiment)[:2] for run in runs} for runs in bundles(experiment, grid(experiment))
+    ]
+
+
+def test_only_runs_that_train_the_same_models_are_trained_together() -> None:
+    """Gossip and faults of predictions come later; faults of the training, seeds and aggregators do
+    not."""
+    two = [{"algorithm": "mags", "method": name, "epochs": 2} for name in ("MVFL", "MVFL-G2")]
+    calm = {(method, fault) for method in ("MVFL", "MVFL-G2") for fault in ("none", "links later")}
+    hurt = {(method, "links training") for method in ("MVFL", "MVFL-G2")}
+    always = {(method, "always") for method in ("MVFL", "MVFL-G2")}
+    faults = [
+        {"name": "none"},
+        {"name": "links training", **LINKS},
+        {"name": "links later", "when": "inference", **LINKS},
+        {"name": "always", "when": "always", **LINKS},
+    ]
+    experiment = small(**{**SHARED, "faults": faults, "methods": two})
+    assert titles(experiment) == [calm, hurt, always]
+    seeds = small(**{**SHARED, "faults": faults, "methods": two, "seeds": [0, 1]})
+    assert titles(seeds) == [calm, calm, hurt, hurt, always, always]
+    assert all(len({run.seed for run in runs}) == 1 for runs in bundles(seeds, grid(seeds)))
+    others = [{**two[0], "name": f"{key} {value}", key: value} for key, value in DIFFERENT]
+    assert [len(one) for one in titles(small(**{**SHARED, "methods": [two[0], *others]}))] == [
+        size for _ in range(1 + len(others)) for size in (2, 1)
+    ]
+
+
+DIFFERENT: list[tuple[str, Any]] = [
+    ("depth", 1),
+    ("epochs", 3),
+    ("lr", 0.01),
+    ("lr", {"devices": 0.01, "aggregators": 0.01, "entity": 0.01}),
+    ("imputation", "mean"),
+]
+
+
+def test_trained_once_is_the_same_as_trained_separately(tmp_path: Path) -> None:
+    run_experiment(small(**SHARED), tmp_path / "together")
+    lines = without_wall(tmp_path / "together").splitlines()
+    assert len(lines) == 9
+    for m, method in enumerate(SHARED["methods"]):
+        for f, fault in enumerate(SHARED["faults"]):
+            folder = tmp_path / f"alone {m} {f}"
+            (alone,) = run_experiment(
+                small(**{**SHARED, "methods": [method], "faults": [fault]}), folder
+            ).results
+            assert lines[3 * m + f] == without_wall(folder).strip()
+            for part in ("history", "ledger"):
+                name = f"{part}/{alone.run}.jsonl"
+                assert (folder / name).read_bytes() == (tmp_path / "together" / name).read_bytes()
+            for path in (folder / "models" / alone.run).iterdir():
+                one = tmp_path / "together" / "models" / alone.run / path.name
+                assert one.read_bytes() == path.read_bytes()
+
+
+def test_a_half_finished_bundle_goes_on_with_the_other_half(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    experiment = small(**SHARED)
+    run_experiment(experiment, folder)
+    whole = without_wall(folder)
+    lines = (folder / "results.jsonl").read_text().splitlines(keepends=True)
+    kept = [lines[i] for i in (0, 4, 8)]  # one of each bundle but one
+    (folder / "results.jsonl").write_text("".join(kept))
+    outcome = run_experiment(experiment, folder)
+    assert len(outcome.results) == 9
+    assert without_wall(folder) == whole
+    again = (folder / "results.jsonl").read_text().splitlines(keepends=True)
+    assert [again[i] for i in (0, 4, 8)] == kept, "not trained again"
+
+
+def test_a_training_that_fails_fails_all_its_runs_and_no_others(tmp_path: Path) -> None:
+    hot = {"algorithm": "mags", "epochs": 2, "optimizer": "sgd", "lr": 1e20}
+    methods = [
+        {**hot, "name": "hot", "method": "MVFL"},
+        {**hot, "name": "hot too", "method": "MVFL-G2"},
+        {"algorithm": "mags", "name": "cool", "method": "MVFL", "epochs": 1},
+    ]
+    faults = SHARED["faults"][::2]
+    experiment = small(**{**SHARED, "methods": methods, "faults": faults})
+    outcome = run_experiment(experiment, tmp_path / "out")
+    assert [r.key[:2] for r in outcome.results] == [("cool", "none"), ("cool", "links inference")]
+    assert set(outcome.failures) == {
+        f"{method} · {fault} · seed 0"
+        for method in ("hot", "hot too")
+        for fault in ("none", "links inference")
+    }
+    assert all("try a smaller lr" in reason for reason in outcome.failures.values())
