@@ -1,0 +1,224 @@
+"""Devices without a leader: training, tests and questions in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from colonnade.algorithms.task import Part, pad_stack
+from colonnade.experiments.run import drive
+from colonnade.federation.equals import Equal
+from colonnade.federation.federation import Federation
+from colonnade.federation.files import parse_federation
+from colonnade.federation.member import Answer, Question
+from colonnade.federation.own import read_own
+from colonnade.federation.party import PartyFile
+from colonnade.network.clock import SECOND, Clock
+from colonnade.network.post import BEAT, END
+from colonnade.network.transport.storm import Storm, Weather
+from colonnade.testing import stacked
+
+CALM = Weather(delay=0.5, gust=0, duplicate=0, notice=20, ordered=True)
+
+
+def federation(parties: int = 9, topology: str = "complete", **more: Any) -> Federation:
+    method = {"algorithm": "mags", "gossip": 2, "epochs": 2, **more}
+    data = {"dataset": "digits", "rows": 200, "parties": parties, "split": "patches"}
+    network = {"gather": 5.0, "patience": 0.5, "topology": topology}
+    return parse_federation(
+        {"name": "test", "data": data, "method": method, "network": network}, "test"
+    )
+
+
+class Field:
+    """Devices that are up, in virtual time."""
+
+    def __init__(self, fed: Federation, folder: Path) -> None:
+        self.fed, self.folder, self.clock = fed, folder, Clock()
+        self.storm = Storm(self.clock, 0, CALM)
+        self.members: dict[str, Equal] = {}
+        self.tasks: dict[str, Any] = {}
+
+    def start(self, *parties: str) -> None:
+        for party in parties:
+            own = read_own(PartyFile("test", self.fed, party, self.folder))
+            seat, born = self.storm.seat(party), self.clock.now // 1000 + 1
+            one = Equal(self.fed, own, seat, self.folder / party, born=born)
+            self.members[party] = one
+            self.tasks[party] = self.clock.spawn(one.live(), party)
+
+    def kill(self, party: str) -> None:
+        self.members[party].transport.close()  # pyright: ignore[reportAttributeAccessIssue]
+        self.clock.cancel(self.tasks[party])
+
+    async def until(self, ready: Callable[[], bool], seconds: float = 600) -> None:
+        limit = self.clock.now + int(seconds * SECOND)
+        while not ready():
+            assert self.clock.now < limit, "takes too long"
+            await self.clock.sleep_until(self.clock.now + SECOND // 1000)
+
+    async def trained(self) -> None:
+        await self.until(lambda: all(m.trained for m in self.members.values()))
+
+    async def ask(self, party: str, ids: list[str]) -> tuple[Answer, float]:
+        """The answer, and how long it took."""
+        answers: list[Answer] = []
+        asked, member = self.clock.now, self.members[party]
+        member.questions.append(Question(ids, answers.append))
+        member.wake.notify()
+        await self.until(lambda: bool(answers), 10)
+        return answers[0], (self.clock.now - asked) / SECOND
+
+
+def rows(fed: Federation, ids: list[str]) -> Part:
+    places = [int(i) - 1 for i in ids]
+    test = fed.vertical_data().test
+    return Part(pad_stack([x[places] for x in test.x]), test.y[places], len(ids))
+
+
+IDS = ["3", "1", "20", "7"]
+
+
+@pytest.mark.parametrize(
+    ("topology", "more"), [("complete", {}), ("ring", {"gossip": 4}), ("grid", {"aggregators": 5})]
+)
+def test_every_device_answers_as_it_does_in_a_simulation(
+    topology: str, more: dict[str, Any], tmp_path: Path
+) -> None:
+    """Also where most devices hear of a question from others than the one that was asked; two are
+    asked at the same time."""
+    fed = federation(topology=topology, **more)
+    field = Field(fed, tmp_path)
+    one = stacked(fed.method, fed.vertical_data(), fed.seed, topology=fed.network.graph)
+    asked = one.algorithm.ask(one.net.within("inference"), rows(fed, IDS))  # pyright: ignore[reportAttributeAccessIssue]
+    expected = drive(asked)[0].log_p
+    holders = fed.label_holders
+
+    async def story() -> None:
+        field.start(*fed.members)
+        await field.trained()
+        together = [field.clock.spawn(field.ask(p, IDS), p) for p in (holders[0], holders[-1])]
+        for (answer, _), k in zip(await field.clock.join(together), (0, -1), strict=True):
+            assert torch.allclose(answer.logits, expected[k], atol=1e-5)
+            assert not answer.absent
+
+    field.clock.run(("story", story()))
+
+
+def test_answers_keep_coming_while_half_of_the_devices_are_killed(tmp_path: Path) -> None:
+    fed = federation(dropout=0.3)
+    field = Field(fed, tmp_path)
+
+    async def story() -> None:
+        field.start(*fed.members)
+        await field.trained()
+        for number, party in enumerate(["client1", "client8", "client4", "client5"], 1):
+            field.kill(party)
+            answer, seconds = await field.ask("client0", IDS)
+            assert bool(answer.logits.isfinite().all())
+            assert answer.logits.shape == (4, 10)
+            assert seconds < 1.5  # patience is half a second: not once for every exchange
+            await field.clock.sleep_until(field.clock.now + SECOND // 10)
+            answer, seconds = await field.ask("client0", IDS)
+            assert seconds < 0.1, "who is known to be away is not waited for"
+            assert len(answer.absent) == number
+
+    field.clock.run(("story", story()))
+
+
+def test_one_that_hangs_is_waited_for_once(tmp_path: Path) -> None:
+    fed = federation(parties=4)
+    field = Field(fed, tmp_path)
+
+    async def story() -> None:
+        field.start(*fed.members)
+        await field.trained()
+        field.clock.cancel(field.tasks["client2"])
+        field.members["client2"].called = lambda sender, note: None
+        field.members["client2"].post.on_call = lambda sender, note: None
+        answer, seconds = await field.ask("client0", IDS)
+        assert answer.absent == ("client2",)
+        assert seconds < 0.6
+
+    field.clock.run(("story", story()))
+
+
+def test_a_device_that_was_away_goes_on_where_the_others_are(tmp_path: Path) -> None:
+    fed = federation(parties=4, epochs=6)
+    field = Field(fed, tmp_path)
+
+    async def story() -> None:
+        field.start(*fed.members)
+        await field.until(lambda: field.members["client0"].state.round > 5)
+        field.kill("client3")
+        del field.members["client3"]
+        await field.until(lambda: field.members["client0"].state.round > 10)
+        field.start("client3")
+        await field.until(lambda: field.members["client3"].state.round > 10)
+        await field.trained()
+        answer, _ = await field.ask("client3", IDS)
+        assert not answer.absent
+        result = field.members["client3"].state.result
+        assert result is not None
+        assert result.metrics["test_accuracy"] is not None
+
+    field.clock.run(("story", story()))
+
+
+def test_one_device_that_claims_to_be_far_ahead_misleads_nobody(tmp_path: Path) -> None:
+    fed = federation(parties=4, epochs=4)
+    field = Field(fed, tmp_path)
+    calm = stacked(fed.method, fed.vertical_data(), fed.seed)
+
+    async def story() -> None:
+        field.start(*fed.members)
+        await field.until(lambda: field.members["client0"].state.round > 2)
+        liar = field.members["client3"].post
+        for party in ("client0", "client1", "client2"):
+            liar.tell(party, BEAT, (END, 0))
+        await field.until(lambda: all(field.members[f"client{i}"].trained for i in range(3)))
+        for i in range(3):
+            assert field.members[f"client{i}"].state.round == calm.net.round + 1
+
+    field.clock.run(("story", story()))
+
+
+def test_a_lonely_device_waits_for_company(tmp_path: Path) -> None:
+    fed = federation(parties=4)
+    field = Field(fed, tmp_path)
+
+    async def story() -> None:
+        field.start(*fed.members)
+        await field.until(lambda: field.members["client0"].state.round > 1)
+        for party in ("client1", "client2", "client3"):
+            field.kill(party)
+        await field.clock.sleep_until(field.clock.now + 5 * SECOND)
+        alone = field.members["client0"].state
+        assert alone.stage == "training"
+        before = alone.round
+        await field.clock.sleep_until(field.clock.now + 60 * SECOND)
+        assert alone.round == before
+        field.start("client1", "client2", "client3")
+        await field.trained()
+
+    field.clock.run(("story", story()))
+
+
+def test_rows_that_a_device_does_not_have_are_predicted_without_it(tmp_path: Path) -> None:
+    fed = federation(parties=4)
+    field = Field(fed, tmp_path)
+
+    async def story() -> None:
+        field.start(*fed.members)
+        await field.trained()
+        places = field.members["client1"].own.places
+        del places["7"]
+        answer, _ = await field.ask("client0", IDS)
+        assert answer.absent == ("client1",)
+        places["7"] = 6
+
+    field.clock.run(("story", story()))
