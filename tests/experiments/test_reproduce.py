@@ -15,6 +15,7 @@ from colonnade.experiments import report
 from colonnade.experiments.config import parse_experiment
 from colonnade.experiments.reproduce import registry, run
 from colonnade.experiments.reproduce.claims import Claim, ahead
+from colonnade.experiments.reproduce.mags.table2 import MESSAGES
 from colonnade.experiments.reproduce.run import read_reproduction, reproduce
 from colonnade.experiments.reproduce.study import (
     SCALES,
@@ -107,8 +108,9 @@ def test_at_scale_smoke_everything_runs_without_a_data_folder(name: str, smoke: 
     for cell in cells:
         if cell["part"] and cell["part"] not in done.absent:
             assert cell["seeds"] == 1, cell
-            assert cell["substitute"], cell
-        assert cell["difference"] is None, "a difference from other data"
+        if cell["metric"] != MESSAGES:  # they do not depend on the data
+            assert cell["substitute"] or not cell["part"], cell
+            assert cell["difference"] is None, "a difference from other data"
     for sheet in told["sheets"]:
         missing = {(c["row"], c["column"]) for c in sheet["cells"] if c["ours"] is None}
         for judgement, claim in zip(sheet["claims"], done_claims(done, sheet), strict=True):

@@ -3,6 +3,23 @@ one question it leaves open."""
 
 from __future__ import annotations
 
-from colonnade.experiments.reproduce.mags import metrics
+from colonnade.experiments.reproduce.mags import (
+    devices,
+    figure2,
+    gossip,
+    metrics,
+    table2,
+    temporal,
+    training,
+)
 
-REPRODUCTIONS = (metrics.TABLE3, metrics.TABLE8)
+REPRODUCTIONS = (
+    figure2.REPRODUCTION,
+    table2.REPRODUCTION,
+    metrics.TABLE3,
+    metrics.TABLE8,
+    temporal.REPRODUCTION,
+    gossip.REPRODUCTION,
+    devices.REPRODUCTION,
+    training.REPRODUCTION,
+)

@@ -3,7 +3,7 @@ names, faults at prediction (appendix F)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +14,6 @@ CITATION = "Robust Decentralized VFL over Dynamic Device Environment (MAGS, unde
 DEVICES, EPOCHS, BATCH, VALIDATION = 16, 100, 64, 0.2
 RATES = (0.1, 0.2, 0.3, 0.4, 0.5)
 WORDS = {"communication": "links", "device": "devices"}
-AXIS = "share of links or devices that fail"
 
 ASKED = (
     "Accuracy is “active rand”: one of the devices that can answer is asked, at random; if none "
@@ -128,10 +127,19 @@ def rate_name(rate: float) -> str:
 
 
 def rate_rows(
-    part: str, kind: str, methods: Iterable[str], rates: Sequence[float]
+    part: str,
+    kind: str,
+    methods: Iterable[str],
+    rates: Sequence[float],
+    published: Callable[[str, float], Published | None] = lambda method, rate: None,
 ) -> tuple[Row, ...]:
+    """A row per method, under faults of one kind with each rate."""
     return tuple(
-        row(method, [Place(part, method, fault_name(kind, rate)) for rate in rates])
+        row(
+            method,
+            [Place(part, method, fault_name(kind, rate)) for rate in rates],
+            [published(method, rate) for rate in rates],
+        )
         for method in methods
     )
 
