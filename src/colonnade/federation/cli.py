@@ -162,7 +162,7 @@ def predict(
         typer.Option(
             "--ids",
             help="Rows, by id: 17,18,19, or @FILE with one in each line. Default: rows of the "
-            "label holder's file that nobody trained on.",
+            "file of who is asked that nobody trained on.",
         ),
     ] = None,
     out: Annotated[
@@ -172,8 +172,9 @@ def predict(
 ) -> None:
     """Ask the parties for predictions. Each one says which parties were absent.
 
-    At the label holder, while it runs [bold]colonnade join[/bold]. For a folder of [bold]colonnade
-    up[/bold] whose processes have ended, they are started again from what they saved.
+    At the label holder, while it runs [bold]colonnade join[/bold]; where nobody leads (mags), at
+    any device. For a folder of [bold]colonnade up[/bold] whose processes have ended, they are
+    started again from what they saved; of devices that run, the first that answers is asked.
     """
     from colonnade.federation import asking
 

@@ -1,0 +1,58 @@
+"""Devices as processes, with no server: half of them are killed while one is asked."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from colonnade.cli import app
+from colonnade.federation import asking
+from colonnade.federation.files import read_federation
+from colonnade.federation.local import Local, prepare, running
+from colonnade.federation.party import read_party
+
+FEDERATION = """
+name = "devices"
+[method]
+algorithm = "mags"
+method = "CD-MVFL-G2"
+epochs = 8
+lr = 5e-3
+[data]
+dataset = "digits"
+rows = 400
+parties = 4
+split = "patches"
+"""
+
+
+def test_answers_keep_coming_while_devices_are_killed(tmp_path: Path) -> None:
+    file, folder = tmp_path / "devices.toml", tmp_path / "out"
+    file.write_text(FEDERATION)
+    prepare(read_federation(file), file, folder)
+    federation = read_federation(folder / "federation.toml")
+    ids = [str(i + 1) for i in range(200)]
+    truth = federation.vertical_data().test.y[:200].tolist()
+    with running(Local(federation, folder, serve=True)) as local:
+        limit = time.monotonic() + 90
+        while local.stage() != "answering questions":
+            local.check()
+            assert time.monotonic() < limit, "the training takes too long"
+            time.sleep(0.1)
+        right = []
+        for away in range(3):
+            if away:
+                local.kill(f"client{away - 1}")
+            for device in ("client2", "client3"):
+                found = asking.predict(read_party(folder / f"{device}.toml"), ids)
+                same = [p == y for p, y in zip(found.predictions, truth, strict=True)]
+                right.append(sum(same) / len(truth))
+        assert set(found.absent[0]) == {"client0", "client1"}
+        assert right[0] > 0.8
+        assert right[-1] > 0.3  # half of the picture is gone; a guess is right one time in ten
+        # Who asks the folder is answered by a device that can.
+        result = CliRunner().invoke(app, ["predict", str(folder), "--ids", "1,2,3"])
+        assert result.exit_code == 0
+        assert len(result.stdout.strip().splitlines()) == 4
