@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import cached_property
+from statistics import fmean
 from typing import Any, ClassVar, Literal, cast
 
 import msgspec
@@ -41,6 +42,7 @@ NAME = re.compile(
 DROPOUT = 0.3  # of the methods whose name begins with CD- or PD-
 WIDEST_HEAD = 128
 UNKNOWN = 1e30  # a loss
+NOTHING = ((0.0,), (UNKNOWN,), (0.0,), (UNKNOWN,), (0.0,))  # heard of nobody
 SLOWLY = 0.05  # how fast a mean follows what comes
 
 
@@ -154,9 +156,8 @@ class MAGS(Algorithm):
         s, to_all = self.set, net.links(self.devices, self.aggregators)
         between = net.links(self.aggregators, self.aggregators)
         if s.objective is None:
-            make = lambda i: self.make_encoder(i)  # noqa: E731
-            widths = self.task.widths
-            self.encoders = self.stack(net, "encoder", self.devices, make, input_widths=widths)
+            facts: Any = {"input_widths": self.task.widths}
+            self.encoders = self.stack(net, "encoder", self.devices, self.make_encoder, **facts)
         else:
             self.alone = OBJECTIVES[s.objective](self, net, self.pupils(), **UNSUPERVISED)
             self.encoders = self.alone.encoders
@@ -305,14 +306,14 @@ class MAGS(Algorithm):
 
     async def decide(self, net: Network, batch: Batch, loss: Any) -> Sequence[float]:
         """Everybody hears how all aggregators do, and draws the same conclusion."""
-        apart, so_far = net.within("validation"), self.progress
+        apart, best = net.within("validation"), self.progress["best"]
         told = await self.tell_everybody(apart, await self.validate(apart))
-        known = told[:, told[0] > 0]  # of those aggregators that were heard of
-        loss_now, accuracy = known[1:3].mean(1).tolist() if known.numel() else (UNKNOWN, 0.0)
-        lowest, at = min(zip(*known[3:].tolist(), strict=True)) if known.numel() else (UNKNOWN, 0)
-        best = at - 1 if lowest < so_far["loss"] else so_far["best"]  # others know better
-        so_far["loss"] = min(lowest, so_far["loss"])
-        found = {"validation_loss": loss_now, "validation_accuracy": accuracy}
+        heard = told[:, told[0] > 0].T.tolist()  # by aggregator that was heard of
+        _, losses, accuracies, lowest, rounds = zip(*heard, strict=True) if heard else NOTHING
+        if min(lowest) < self.progress["loss"]:  # this party was away when it was told
+            self.progress["loss"] = min(lowest)
+            best = rounds[lowest.index(min(lowest))] - 1
+        found = {"validation_loss": fmean(losses), "validation_accuracy": fmean(accuracies)}
         mean = torch.nan if is_absent(loss) else loss.mean()
         round, stop = self.judge(net, batch, mean, found).tolist()
         return (round if round == net.round else best), stop
