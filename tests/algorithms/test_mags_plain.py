@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from colonnade.algorithms.algorithm import Algorithm
 from colonnade.algorithms.mags import MAGS, MAGSSettings
 from colonnade.data import DataSpec, VerticalData, load
 from colonnade.experiments.run import build, drive
@@ -218,7 +219,7 @@ class PlainMAGS:
         return max(gaps)
 
 
-def states(algorithm: MAGS, name: str) -> list[dict[str, Tensor]]:
+def states(algorithm: Algorithm, name: str) -> list[dict[str, Tensor]]:
     stack = algorithm.stacks[name][1]
     return [stack.member_state(i) for i in range(stack.members)]
 
@@ -244,9 +245,7 @@ SAME = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("more", "topology"), SAME, ids=lambda value: getattr(value, "kind", value)
-)
+@pytest.mark.parametrize(("more", "topology"), SAME, ids=lambda v: getattr(v, "kind", str(v)))
 def test_it_trains_the_same_models_and_predicts_the_same(
     digits: VerticalData, more: dict[str, Any], topology: Topology
 ) -> None:
@@ -268,10 +267,27 @@ def test_it_trains_the_same_models_and_predicts_the_same(
     assert torch.allclose(answers.log_p, expected, atol=1e-8)
 
 
-@pytest.mark.parametrize(
-    "fault", [Communication(name="links", rate=0.3), Device(name="d", rate=0.3)]
-)
-@pytest.mark.parametrize("topology", [FULL, GRID])
+@pytest.mark.parametrize("topology", [GRID, RING, NEAR], ids=lambda topology: topology.kind)
+def test_a_head_for_its_neighbours_is_cut_out_of_the_one_for_everybody(
+    digits: VerticalData, topology: Topology
+) -> None:
+    settings = mags(depth=1)
+    everybody, _ = build(settings, digits, seed=0)
+    some, _ = build(settings, digits, seed=0, topology=topology)
+    for name in ("deep0", "head"):
+        pairs = zip(states(everybody, name), states(some, name), strict=True)
+        for (whole, mine), heard in zip(pairs, connected(topology, DEVICES), strict=True):
+            columns = heard.repeat_interleave(cast(MAGS, some).width)
+            for key, value in mine.items():
+                cut = whole[key][:, columns] if key.endswith("weight") else whole[key]
+                assert torch.equal(value, cut)
+
+
+LOSSY = [Communication(name="links", rate=0.3), Device(name="devices", rate=0.3)]
+
+
+@pytest.mark.parametrize("fault", LOSSY, ids=lambda fault: fault.name)
+@pytest.mark.parametrize("topology", [FULL, GRID], ids=lambda topology: topology.kind)
 def test_a_gradient_that_got_lost_counts_as_zeros_and_who_is_away_does_not_learn(
     digits: VerticalData, fault: Fault, topology: Topology
 ) -> None:
@@ -333,6 +349,8 @@ def test_predictions_under_faults_are_algorithm_1(
         assert torch.allclose(one.log_p[one.active], expected[one.active], atol=1e-9)
         same = all(torch.equal(mask, table(links, encodings[i])) for mask in heard)
         assert same == (fault.name != "markov")  # one graph for a prediction, or a moving one
-        if isinstance(fault, Device):  # who is away neither speaks nor answers
+        if isinstance(fault, Communication):
+            assert encodings[i][links.own].all(), "a device always hears itself"
+        else:  # who is away neither speaks nor answers
             assert not heard[0][~one.active].any()
             assert not heard[0][:, ~one.active].any()
