@@ -7,13 +7,13 @@ client.
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from itertools import cycle, islice
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bench.federation import module_parameters, stack_parameters
 from bench.timing import Figure, Target, Variant, against_plain_loop, largest_difference
 from colonnade.models import Optimizer, Stack
 from colonnade.models.layers import squared_error
@@ -97,3 +97,12 @@ def run() -> list[Figure]:
     return against_plain_loop(
         "autoencoder", Variant(plain.run, 15), variants, differences, dict.fromkeys(ours, TARGET)
     )
+
+
+def stack_parameters(stack: Stack) -> list[Tensor]:
+    """Member by member, in the order of `Module.parameters()`."""
+    return [value for i in range(stack.members) for value in stack.member_state(i).values()]
+
+
+def module_parameters(modules: Sequence[nn.Module]) -> list[Tensor]:
+    return [value for module in modules for value in module.parameters()]

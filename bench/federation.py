@@ -1,4 +1,4 @@
-"""A federation of devices that encode, exchange and predict: the workload of several benchmarks.
+"""Devices that encode, exchange and predict: a step of MAGS with no algorithm around it.
 
 Every device encodes its columns, sends the embedding to its neighbours, and predicts from what
 arrives. The gradient of each embedding that arrived goes back; the encoder learns from the sum.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import cycle, islice
 
 import numpy as np
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from colonnade.experiments.run import drive
 from colonnade.models import Optimizer, Stack, cross_entropy, mlp
-from colonnade.network import Fault, Group, Inbox, StackedNetwork, Topology, World
+from colonnade.network import Fault, Group, Inbox, StackedNetwork, World
 from colonnade.network.samplers import CLEAR, Calm, Passage, Sampler
 from colonnade.network.topology import Links
 from colonnade.seeds import numpy_stream, torch_stream
@@ -76,23 +76,11 @@ class Problem:
     def batches(self) -> Iterator[Tensor]:
         return cycle(self.rows)
 
-    def double(self) -> Problem:
-        """The same in double precision, where rounding cannot hide or pretend a difference."""
-        encoders, heads = copy.deepcopy((self.encoders, self.heads))
-        return replace(
-            self,
-            encoders=[encoder.double() for encoder in encoders],
-            heads=[head.double() for head in heads],
-            x=self.x.double(),
-        )
-
 
 class Federation:
     """The workload as a choreography on the stacked engine."""
 
-    def __init__(
-        self, problem: Problem, topology: Topology | None = None, *, compile: bool = False
-    ) -> None:
+    def __init__(self, problem: Problem) -> None:
         names = tuple(f"device {i}" for i in range(len(problem.encoders)))
         self.devices = Group("devices", names, "client")
         self.aggregators = Group("aggregators", names, "aggregator")
@@ -100,13 +88,12 @@ class Federation:
             World(
                 (self.devices, self.aggregators),
                 columns=self.devices,
-                topology=topology or Topology(),
                 fault=DroppedLinks(name="dropped links"),
             )
         )
         # A stack takes over the tensors it is given, and variants must not train each other's.
-        self.encoders = Stack(copy.deepcopy(problem.encoders), Optimizer(), compile=compile)
-        self.heads = Stack(copy.deepcopy(problem.heads), Optimizer(), compile=compile)
+        self.encoders = Stack(copy.deepcopy(problem.encoders), Optimizer())
+        self.heads = Stack(copy.deepcopy(problem.heads), Optimizer())
         self.problem = problem
         self.batches = problem.batches()
 
@@ -139,20 +126,3 @@ class Federation:
 
     def fetch(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         return self.problem.x.index_select(1, rows), self.problem.y.index_select(0, rows)
-
-    @property
-    def links(self) -> int:
-        """Directed links, each device's link to itself included."""
-        return self.net.links(self.devices, self.aggregators).edges
-
-    def parameters(self) -> list[Tensor]:
-        return stack_parameters(self.encoders) + stack_parameters(self.heads)
-
-
-def stack_parameters(stack: Stack) -> list[Tensor]:
-    """Member by member, in the order of `Module.parameters()`."""
-    return [value for i in range(stack.members) for value in stack.member_state(i).values()]
-
-
-def module_parameters(modules: Sequence[nn.Module]) -> list[Tensor]:
-    return [value for module in modules for value in module.parameters()]
