@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,6 +22,7 @@ from colonnade.experiments.reproduce.study import (
     NOT_BUILT,
     Column,
     Place,
+    Published,
     Sheet,
     printed,
     row,
@@ -188,6 +190,69 @@ def test_figures_far_from_all_others_are_told_at_the_edge_of_the_picture() -> No
     assert ">◂ 50.0<" in other.svg
     assert "◂" not in none.svg + links.svg
     assert "theirs 98.10 ± 0.28, theirs again" in none.description
+
+
+Figures = dict[str, float | int | None]
+
+
+def mags_results() -> dict[str, Evidence]:
+    """Two methods at two fault rates, with figures that differ by metric."""
+    runs = []
+    for method, best in (("MVFL", 0.9), ("MVFL-G4", 0.8)):
+        for faults, lost in (("none", 0.0), ("links .5", 0.2)):
+            for seed in (0, 1):
+                share = best - lost + 0.01 * seed
+                metrics: Figures = {
+                    "active_best": share,
+                    "active_worst": share - 0.3,
+                    "spread": 0.3,
+                }
+                cost: Figures = {"messages_per_prediction": 168.0 + seed}
+                name = f"{method}.{faults}.{seed}"
+                runs.append(Result(method, faults, seed, name, metrics, cost))
+    return {"p": Evidence(Path("nowhere"), runs, (0, 1))}
+
+
+def mags_sheet(columns: tuple[Column, ...], **more: Any) -> Sheet:
+    """A column is a fault rate or a metric."""
+    faults = [column.name if "links" in column.name else "none" for column in columns]
+    rows = tuple(row(m, [Place("p", m, f) for f in faults]) for m in ("MVFL", "MVFL-G4"))
+    return Sheet("A table", "MNIST", columns, rows, **more)
+
+
+def test_columns_may_be_metrics_of_the_same_runs() -> None:
+    columns = (Column("best", "By best", metric="active_best"),)
+    columns += (Column("worst", "By worst", metric="active_worst"),)
+    assessment = assess(mags_sheet(columns, settings="metrics"), mags_results())
+    assert figure_grid(assessment).rows[0] == ("MVFL", "90.50 ± 1.41", "60.50 ± 1.41")
+    assert assessment.findings(PLAIN)[0] == "MVFL is best in all metrics."
+    told = document(assessment)["cells"]
+    assert [cell["metric"] for cell in told[:2]] == ["active_best", "active_worst"]
+
+
+def test_messages_are_plain_numbers_spread_is_in_points_and_less_of_both_is_better() -> None:
+    columns = (Column("none", "Without faults"),)
+    sheet = mags_sheet(columns, metric="messages_per_prediction", ranked=False)
+    assessment = assess(sheet, mags_results())
+    assert figure_grid(assessment).rows[0] == ("MVFL", "168.5 ± 1.4")
+    assert assessment.findings(PLAIN) == []
+    spread = assess(mags_sheet(columns, metric="spread"), mags_results()).ours
+    assert spread.caption().startswith("Spread (points), mean")
+    assert not spread.metric.higher_is_better
+    assert spread.metric.figure(0.3) == "30.00\u00a0points"
+
+
+def test_lines_have_bands_as_wide_as_the_error() -> None:
+    columns = (Column("none", "Without faults"), Column("links .5", "Under links"))
+    sheet = mags_sheet(columns, metric="active_best", picture="lines", axis="faults")
+    [picture] = draw(assess(sheet, mags_results()), "sheet")
+    assert picture.svg.count("FillBetweenPolyCollection") == 2
+    assert "LineCollection" not in picture.svg, "bars"
+
+
+def test_papers_print_accuracies_in_per_cent_or_as_fractions() -> None:
+    assert printed(".42±.01 – .5", whole=1) == (Published(0.42, 0.01), None, Published(0.5))
+    assert printed("42±1") == (Published(0.42, 0.01),)
 
 
 def test_bytes_per_client_are_those_of_training_and_of_clients_only(tmp_path: Path) -> None:

@@ -35,8 +35,12 @@ Limits = tuple[float, float]
 WIDTH = 5.0  # inches; 360 CSS pixels at matplotlib's 72 per inch
 POINTS = 240  # more points in a curve cost space and show nothing
 INK, FAINT, RULE = "#1f2328", "#6a737d", "#e4e7eb"
-# Okabe and Ito's colours for colour-blind readers, without their yellow: too pale on white.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+# Okabe and Ito's colours for colour-blind readers, without their yellow, too pale on white; then
+# two of ours.
+COLOURS = (
+    *("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"),
+    *("#6A3D9A", "#8A8F98"),
+)
 DASHES = ((), (6.0, 2.0), (1.5, 1.5), (6.0, 2.0, 1.5, 2.0), (10.0, 3.0))
 MARKERS = ("o", "s", "D", "^", "v")
 HEAT = LinearSegmentedColormap.from_list("links", ["#f2f6fb", "#6ba6d6"])

@@ -38,7 +38,7 @@ NOTES = (
 
 
 def _study(scale: Scale) -> Study:
-    size = mnist(scale, digits=200)
+    size = mnist(scale)
     names = ["none", *(fault["name"] for fault in FAULTS)]
     sheet = Sheet(
         "Aggregators that are away at prediction",

@@ -33,7 +33,7 @@ SERVER_RATE = (
 
 
 def mnist(
-    scale: Scale, *, rows: int = 6_000, share: float = 0.5, seeds: int = 2, digits: int = 160
+    scale: Scale, *, rows: int = 6_000, share: float = 0.5, seeds: int = 2, digits: int = 120
 ) -> Size:
     """`rows`, `share` of the epochs and `seeds` are those of scale quick; `digits`: rows at scale
     smoke."""

@@ -116,6 +116,6 @@ REPRODUCTION = Reproduction(
     "4, 16 and 49 devices while links fail",
     "MAGS, figure 17",
     CITATION,
-    {"smoke": "5 s", "quick": "8 min", "full": "4 h"},
+    {"smoke": "10 s", "quick": "4 min", "full": "2 h"},
     _study,
 )

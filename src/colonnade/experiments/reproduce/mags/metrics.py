@@ -164,7 +164,7 @@ def _reproduction(name: str, rate: float, source: str) -> Reproduction:
         f"Best, worst and any device while {rate:.0%} of the links fail",
         source,
         CITATION,
-        {"smoke": "5 s", "quick": "5 min", "full": "2 h"},
+        {"smoke": "10 s", "quick": "4 min", "full": "2 h"},
         partial(_study, rate),
     )
 

@@ -81,6 +81,6 @@ REPRODUCTION = Reproduction(
     "Accuracy while links fail and return",
     "MAGS, figure 19",
     CITATION,
-    {"smoke": "5 s", "quick": "3 min", "full": "1 h"},
+    {"smoke": "10 s", "quick": "2 min", "full": "40 min"},
     _study,
 )

@@ -130,6 +130,6 @@ REPRODUCTION = Reproduction(
     "Links that fail in training, and encoders that learn alone",
     "beyond MAGS",
     CITATION,
-    {"smoke": "5 s", "quick": "8 min", "full": "4 h"},
+    {"smoke": "10 s", "quick": "6 min", "full": "3 h"},
     _study,
 )
