@@ -30,10 +30,10 @@ WIDE = [16, 8]
 VARIANTS: dict[str, dict[str, Any]] = {
     "MVFL-G4": {"method": "MVFL-G4"},
     "CD-MVFL-G4": {"method": "CD-MVFL-G4"},
-    "MVFL-G4, alone": {"method": "MVFL-G4", "objective": "autoencoder"},
-    "CD-MVFL-G4, alone": {"method": "CD-MVFL-G4", "objective": "autoencoder"},
-    "CD-MVFL-G4, wide": {"method": "CD-MVFL-G4", "encoder": WIDE},
-    "CD-MVFL-G4, wide, alone": {
+    "MVFL-G4 alone": {"method": "MVFL-G4", "objective": "autoencoder"},
+    "CD-MVFL-G4 alone": {"method": "CD-MVFL-G4", "objective": "autoencoder"},
+    "CD-MVFL-G4 wide": {"method": "CD-MVFL-G4", "encoder": WIDE},
+    "CD-MVFL-G4 wide alone": {
         "method": "CD-MVFL-G4",
         "encoder": WIDE,
         "objective": "autoencoder",
@@ -63,7 +63,7 @@ def _study(scale: Scale) -> Study:
         size.words,
         (
             size.column("none", "Without faults"),
-            *(size.column(_column(*s), f"With links failing {_column(*s)}") for s in settings),
+            *(size.column(_column(*s), _words(*s)) for s in settings),
         ),
         tuple(row(v, [Place("training", v, name) for name in names]) for v in VARIANTS),
         _claims(),
@@ -88,9 +88,13 @@ def _column(when: str, rate: float) -> str:
     return f"{rate:.0%} {WHEN[when]}"
 
 
+def _words(when: str, rate: float) -> str:
+    return f"With {rate:.0%} of the links failing {WHEN[when]}"
+
+
 def _claims() -> tuple[Claim, ...]:
-    together, alone = "CD-MVFL-G4", "CD-MVFL-G4, alone"
-    wide, wide_alone = "CD-MVFL-G4, wide", "CD-MVFL-G4, wide, alone"
+    together, alone = "CD-MVFL-G4", "CD-MVFL-G4 alone"
+    wide, wide_alone = "CD-MVFL-G4 wide", "CD-MVFL-G4 wide alone"
     predicting, always = _column("inference", 0.5), _column("always", 0.5)
 
     def loss(method: str) -> tuple[At, At]:
