@@ -62,7 +62,7 @@ class Field:
             await self.clock.sleep_until(self.clock.now + SECOND // 1000)
 
     async def trained(self) -> None:
-        await self.until(lambda: all(m.trained for m in self.members.values()))
+        await self.until(lambda: all(ready(m) for m in self.members.values()))
 
     async def ask(self, party: str, ids: list[str]) -> tuple[Answer, float]:
         """The answer, and how long it took."""
@@ -72,6 +72,10 @@ class Field:
         member.wake.notify()
         await self.until(lambda: bool(answers), 10)
         return answers[0], (self.clock.now - asked) / SECOND
+
+
+def ready(member: Equal) -> bool:
+    return member.state.stage == "answering questions"
 
 
 def rows(fed: Federation, ids: list[str]) -> Part:
@@ -180,7 +184,7 @@ def test_one_device_that_claims_to_be_far_ahead_misleads_nobody(tmp_path: Path) 
         liar = field.members["client3"].post
         for party in ("client0", "client1", "client2"):
             liar.tell(party, BEAT, (END, 0))
-        await field.until(lambda: all(field.members[f"client{i}"].trained for i in range(3)))
+        await field.until(lambda: all(ready(field.members[f"client{i}"]) for i in range(3)))
         for i in range(3):
             assert field.members[f"client{i}"].state.round == calm.net.round + 1
 
@@ -220,5 +224,28 @@ def test_rows_that_a_device_does_not_have_are_predicted_without_it(tmp_path: Pat
         answer, _ = await field.ask("client0", IDS)
         assert answer.absent == ("client1",)
         places["7"] = 6
+
+    field.clock.run(("story", story()))
+
+
+def test_who_was_killed_before_the_test_is_tested_later(tmp_path: Path) -> None:
+    fed = federation(parties=4)
+    field = Field(fed, tmp_path)
+
+    async def story() -> None:
+        field.start(*fed.members)
+        await field.until(lambda: field.members["client2"].state.stage == "trained")
+        field.kill("client2")
+        del field.members["client2"]
+        await field.trained()
+        field.start("client2")
+        await field.trained()
+        late, other = field.members["client2"], field.members["client1"]
+        assert late.trained_before
+        assert late.state.result is not None
+        assert other.state.result is not None
+        assert "tested without client2" in other.state.result.notes
+        found, before = late.state.result.metrics, other.state.result.metrics
+        assert (found["test_loss"] or 9) < (before["test_loss"] or 0) + 0.05, "with the help of all"
 
     field.clock.run(("story", story()))

@@ -13,8 +13,10 @@ from typing import Any
 
 import msgspec
 
+from colonnade.algorithms.algorithm import measure
 from colonnade.federation.federation import Federation
-from colonnade.federation.member import Answer, Call, Member, text
+from colonnade.federation.member import TRAINED, Answer, Call, Member, text
+from colonnade.network import is_absent
 from colonnade.network.clock import SECOND
 from colonnade.network.live import Live
 from colonnade.network.network import Place
@@ -36,10 +38,15 @@ class Equal(Member):
 
     async def afterwards(self) -> None:
         await self.assemble()
+        self.state.stage = "testing"
         self.state.result = self.record.known() if self.trained_before else None
-        if not self.trained_before:
-            self.state.stage = "testing"
-            await self.test_together()
+        if self.state.result is None:
+            test = self.test_late if self.trained_before else self.test_with_all
+            metrics, away = await test()
+            self.state.metrics |= metrics
+            notes = [*self.own.data.notes, OWN]
+            notes += [f"tested without {', '.join(sorted(away))}"] if away else []
+            self.state.result = self.record.result(metrics, self.net.round + 1, notes)
         self.state.stage = "answering questions"
         while not self.once:
             while not self.questions:
@@ -49,24 +56,32 @@ class Equal(Member):
         await self.see_off()
         self.over = True
 
-    async def test_together(self) -> None:
+    async def test_with_all(self) -> tuple[dict[str, float], set[str]]:
+        """When all are done with the training, they test together. Metrics, and who was missed."""
         net = self.quickly(TESTING, "test")
-        metrics, notes = {}, [*self.own.data.notes, OWN]
-        if self.algorithm.data.test.rows:
-            metrics = await self.algorithm.test(net)
-        if away := sorted(net.silent | set(self.away())):
-            notes.append(f"tested without {', '.join(away)}")
-        self.state.metrics |= metrics
-        self.state.result = self.record.result(metrics, self.net.round + 1, notes)
+        metrics = await self.algorithm.test(net) if self.algorithm.data.test.rows else {}
+        return metrics, net.silent | set(self.away())
+
+    async def test_late(self) -> tuple[dict[str, float], set[str]]:
+        """Who was away then asks the others to do so once more."""
+        part = self.algorithm.data.test
+        if not part.rows:
+            return {}, set()
+        answer = await self.ask(None)
+        known = not is_absent(answer.logits)
+        return measure(answer.logits, part.y, "test") if known else {}, set(answer.absent)
 
     async def see_off(self) -> None:
-        """Who leaves at once is missed by those who are still testing."""
+        """Who leaves at once is missed by those who are still testing, or not back yet."""
         self.post.reach(TESTED)
         for party in self.post.present():
             self.post.beat(party)
-        limit = self.clock.now + int(self.patience * SECOND)
-        peers = self.post.peers.values()
-        while self.clock.now < limit and any(k.there and not k.reached(TESTED) for k in peers):
+        done: set[str] = set()
+        limit = self.clock.now + int(self.federation.network.gather * SECOND)
+        while self.clock.now < limit:
+            done |= {p for p, peer in self.post.peers.items() if peer.reached(TESTED)}
+            if len(done) == len(self.post.peers):
+                break
             await self.clock.wait(self.post.news, limit)
 
     # -- questions --------------------------------------------------------------------------------
@@ -107,14 +122,10 @@ class Equal(Member):
         while calls:
             call = calls.pop()
             calls.clear()  # the caller asks one thing after the other: it has given up the others
-            if self.trained and self.knows(call):
+            if self.state.stage in TRAINED and self.knows(call):
                 await self.algorithm.predict(self.beside(call), self.part(call.ids))
                 self.note()
         del self.to_do[caller]
-
-    @property
-    def trained(self) -> bool:
-        return self.state.stage == "answering questions"
 
     def pass_on(self, call: Call, parties: list[str]) -> None:
         for party in parties:

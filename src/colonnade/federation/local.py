@@ -26,12 +26,11 @@ from colonnade.experiments.config import Table, read_toml
 from colonnade.experiments.results import Result, read_results
 from colonnade.federation.federation import Federation
 from colonnade.federation.keys import Identity, make_authority, make_certificate
-from colonnade.federation.member import WAITING
+from colonnade.federation.member import TRAINED, WAITING
 from colonnade.federation.names import AUTHORITY
 from colonnade.federation.status import STATUS, read_status
 
 FEDERATION, KEYS, LOG = "federation.toml", "keys", "log.txt"
-TRAINED = ("trained", "testing", "answering questions", "done")
 STAGES = ("starting", WAITING, "training", *TRAINED)
 POLITE = 5.0  # seconds to leave, before a process is killed
 
@@ -71,7 +70,8 @@ class Local:
         folder = self.folder / party
         folder.mkdir(parents=True, exist_ok=True)
         (folder / STATUS).unlink(missing_ok=True)
-        arguments = (self.folder / f"{party}.toml", folder / LOG, not self.serve)
+        once = not self.serve and self.federation.leader is not None  # equals need each other
+        arguments = (self.folder / f"{party}.toml", folder / LOG, once)
         process = self.born.Process(target=begin, args=arguments, name=party)
         process.start()
         self.processes[party] = process
@@ -101,6 +101,14 @@ class Local:
         stages = [read_status(self.folder / p).get("stage", "starting") for p in watched]
         return str(min(stages, key=STAGES.index, default="starting"))
 
+    def over(self) -> bool:
+        """The label holder has left; or all have been tested, where nobody leads."""
+        if self.federation.leader is None:
+            everybody = len(self.processes) == len(self.federation.members)
+            return everybody and self.stage() == "answering questions"
+        process = self.processes.get(self.federation.leader)
+        return process is not None and process.exitcode == 0
+
     def check(self) -> None:
         """A process that ended with an error takes the whole trial with it."""
         for party, process in self.processes.items():
@@ -125,10 +133,12 @@ def up(
     chaos = None if kill_every is None else Chaos(kill_every, Random(seed))
     with running(Local(federation, folder)) as local:
         _wait(local, chaos, watch, say)
-    (result,) = read_results(folder / federation.speaker)
+    found = read_results(folder / federation.speaker)
+    if not found:
+        raise ColonnadeError(f"{federation.speaker} has no result; see {folder}")
     if chaos is not None:
         say(f"{chaos.kills} processes were killed while the training went on.")
-    return result
+    return found[0]
 
 
 @contextmanager
@@ -152,8 +162,7 @@ def _wait(
         local.check()
         speaker = local.federation.speaker
         watch(read_status(local.folder / speaker))
-        process = local.processes.get(speaker)
-        if process is not None and process.exitcode == 0:
+        if local.over():
             return
         if chaos is not None:
             stir(local, chaos, say)

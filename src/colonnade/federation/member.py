@@ -36,6 +36,7 @@ from colonnade.network.transport.transport import Transport
 log = logging.getLogger(__name__)
 
 WAITING = "waiting for the others"
+TRAINED = ("trained", "testing", "answering questions", "done")
 KEEP = 2.0  # seconds between two checkpoints
 RETURN = 3.0  # seconds that a trained label holder, started again, waits for the others
 AT_ONCE = 1024  # rows of one question
