@@ -20,7 +20,7 @@ from colonnade.data import DataSpec, VerticalData, from_arrays, load
 from colonnade.errors import InputError
 from colonnade.experiments.run import build, drive, per_prediction
 from colonnade.network import Delays, Fault, StackedNetwork, Topology
-from colonnade.network.faults import Catastrophe, Communication, Device
+from colonnade.network.faults import Catastrophe, Client, Communication, Device
 from colonnade.testing import Trained, stacked
 
 FULL, GRID, RING = Topology("complete"), Topology("grid"), Topology("ring")
@@ -116,6 +116,9 @@ def test_a_name_leaves_free_what_it_does_not_say() -> None:
         ({"method": "PD-CD-MVFL"}, "method = 'PD-CD-MVFL'"),
         ({"method": "CD-"}, "method = 'CD-'"),
         ({"method": ""}, "method = ''"),
+        ({"method": "0-MVFL"}, "method = '0-MVFL'"),
+        ({"depth": 1, "head": [32]}, "depth = 1"),
+        ({"deadline": float("inf")}, "deadline = inf"),
         ({"method": "17-MVFL"}, "17.*1 to 16"),
         ({"method": "MVFL-G4", "gossip": 2}, "gossip = 2: but method = 'MVFL-G4' means 4"),
         ({"method": "MVFL", "gossip": 2}, "gossip = 2: but method = 'MVFL' means 0"),
@@ -347,6 +350,21 @@ def test_messages_that_miss_the_deadline_are_missing(trained: Trained) -> None:
     assert accuracy[3] == pytest.approx(trained.metrics["active_rand"])
 
 
+def test_who_asks_hears_from_devices_that_went_on_without_what_was_late(trained: Trained) -> None:
+    slow = Delays(latency={"exponential": 0.1})
+    limits = (0.02, 0.1, 0.4)
+    found = [measured(trained, delays=slow, deadline=d, gossip=1)["active_rand"] for d in limits]
+    assert 0.15 < found[0] < found[1] < found[2] <= trained.metrics["active_best"]
+
+
+def test_a_device_that_was_away_for_one_round_of_gossip_keeps_what_it_had(
+    few: VerticalData,
+) -> None:
+    algorithm, net = made(mags(gossip=1), few, fault=Device(name="all", rate=1.0, when="inference"))
+    z = torch.randn(16, 3, 10).log_softmax(2)
+    assert torch.allclose(drive(algorithm.gossip(net.within("inference"), z, 3)), z, atol=1e-6)
+
+
 # -- faults in training ---------------------------------------------------------------------------
 
 
@@ -366,6 +384,27 @@ def test_training_goes_on_under_faults(digits: VerticalData, fault: Fault) -> No
     found = stacked(settings, digits, fault=fault)
     assert found.metrics["test_accuracy"] > 0.85
     assert any(row[0] == "training" and row[3] == "gradient" for row in found.net.ledger.rows())
+
+
+def test_it_trains_without_validation() -> None:
+    spec = DataSpec(dataset="digits", parties=16, split="patches", rows=200, validation=0.0)
+    points = []
+    algorithm, net = made(mags(), load(spec, seed=0))
+    algorithm.watch = points.append
+    drive(algorithm.train(net))
+    assert len(points) == 2
+    assert points[1].metrics["train_loss"] < points[0].metrics["train_loss"]
+
+
+def test_who_is_away_when_the_encodings_come_does_not_learn_from_zeros(few: VerticalData) -> None:
+    """All are up before the first exchange, and gone for good with it."""
+    gone = Client(name="gone", down=1.0, up=0.0)
+    start, _ = made(mags(), few)
+    trained = stacked(mags(), few, fault=gone)
+    for i in range(16):
+        before = start.stacks["head"][1].member_state(i)
+        after = trained.algorithm.stacks["head"][1].member_state(i)
+        assert all(torch.equal(before[key], after[key]) for key in before)
 
 
 @pytest.mark.parametrize("imputation", ["mean", "learnt"])

@@ -225,7 +225,9 @@ def test_delays_show_up_as_virtual_seconds(tmp_path: Path) -> None:
 # -- what trains the same models trains them once -------------------------------------------------
 
 LINKS = {"kind": "communication", "rate": 0.4}
-WHEN = [{"name": f"links {when}", "when": when, **LINKS} for when in ("training", "inference")]
+WHEN = [
+    {"name": f"links {when}", "when": when, **LINKS} for when in ("training", "inference", "always")
+]
 SHARED: dict[str, Any] = {
     "seeds": [0],
     "data": {"dataset": "digits", "rows": 150, "parties": 9, "split": "patches"},
@@ -263,7 +265,7 @@ def test_only_runs_that_train_the_same_models_are_trained_together() -> None:
     assert all(len({run.seed for run in runs}) == 1 for runs in bundles(seeds, grid(seeds)))
     others = [{**two[0], "name": f"{key} {value}", key: value} for key, value in DIFFERENT]
     assert [len(one) for one in titles(small(**{**SHARED, "methods": [two[0], *others]}))] == [
-        size for _ in range(1 + len(others)) for size in (2, 1)
+        size for _ in range(1 + len(others)) for size in (2, 1, 1)
     ]
 
 
@@ -271,7 +273,7 @@ DIFFERENT: list[tuple[str, Any]] = [
     ("depth", 1),
     ("epochs", 3),
     ("lr", 0.01),
-    ("lr", {"devices": 0.01, "aggregators": 0.01, "entity": 0.01}),
+    ("lr", {"devices": 0.01, "aggregators": 0.01}),
     ("imputation", "mean"),
 ]
 
@@ -279,14 +281,14 @@ DIFFERENT: list[tuple[str, Any]] = [
 def test_trained_once_is_the_same_as_trained_separately(tmp_path: Path) -> None:
     run_experiment(small(**SHARED), tmp_path / "together")
     lines = without_wall(tmp_path / "together").splitlines()
-    assert len(lines) == 9
+    assert len(lines) == 12
     for m, method in enumerate(SHARED["methods"]):
         for f, fault in enumerate(SHARED["faults"]):
             folder = tmp_path / f"alone {m} {f}"
             (alone,) = run_experiment(
                 small(**{**SHARED, "methods": [method], "faults": [fault]}), folder
             ).results
-            assert lines[3 * m + f] == without_wall(folder).strip()
+            assert lines[4 * m + f] == without_wall(folder).strip()
             for part in ("history", "ledger"):
                 name = f"{part}/{alone.run}.jsonl"
                 assert (folder / name).read_bytes() == (tmp_path / "together" / name).read_bytes()
@@ -301,13 +303,13 @@ def test_a_half_finished_bundle_goes_on_with_the_other_half(tmp_path: Path) -> N
     run_experiment(experiment, folder)
     whole = without_wall(folder)
     lines = (folder / "results.jsonl").read_text().splitlines(keepends=True)
-    kept = [lines[i] for i in (0, 4, 8)]  # one of each bundle but one
+    kept = [lines[i] for i in (0, 5, 7, 10)]  # one of each bundle but one
     (folder / "results.jsonl").write_text("".join(kept))
     outcome = run_experiment(experiment, folder)
-    assert len(outcome.results) == 9
+    assert len(outcome.results) == 12
     assert without_wall(folder) == whole
     again = (folder / "results.jsonl").read_text().splitlines(keepends=True)
-    assert [again[i] for i in (0, 4, 8)] == kept, "not trained again"
+    assert [again[i] for i in (0, 5, 7, 10)] == kept, "not trained again"
 
 
 def test_a_training_that_fails_fails_all_its_runs_and_no_others(tmp_path: Path) -> None:
@@ -317,7 +319,7 @@ def test_a_training_that_fails_fails_all_its_runs_and_no_others(tmp_path: Path) 
         {**hot, "name": "hot too", "method": "MVFL-G2"},
         {"algorithm": "mags", "name": "cool", "method": "MVFL", "epochs": 1},
     ]
-    faults = SHARED["faults"][::2]
+    faults = SHARED["faults"][:3:2]
     experiment = small(**{**SHARED, "methods": methods, "faults": faults})
     outcome = run_experiment(experiment, tmp_path / "out")
     assert [r.key[:2] for r in outcome.results] == [("cool", "none"), ("cool", "links inference")]

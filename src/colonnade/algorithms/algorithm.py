@@ -238,7 +238,7 @@ class Algorithm(ABC):
         s = self.set
         lr = s.lr
         if isinstance(lr, dict):
-            names = [g.name for g in self.groups]
+            names = [g.name for g in self.groups if g.name not in self.outside]
             if (
                 set(lr) - set(self.optional) != set(names) - set(self.optional)
                 or group.name not in lr
@@ -317,7 +317,7 @@ class Algorithm(ABC):
         return await self.predict(net.within("validation"), self.data.validation)
 
     def _tell(self, net: Network, batch: Batch, loss: Any, metrics: dict[str, float]) -> None:
-        mean = float(loss) / self.batches.per_epoch
+        mean = float(torch.as_tensor(loss).mean()) / self.batches.per_epoch
         self.watch(Point(net.round + 1, batch.epoch + 1, {"train_loss": mean, **metrics}))
 
     def judge(self, net: Network, batch: Batch, loss: Any, metrics: dict[str, float]) -> Tensor:

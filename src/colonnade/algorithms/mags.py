@@ -13,6 +13,7 @@ conclusion.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from functools import cached_property
@@ -33,14 +34,16 @@ from colonnade.errors import InputError
 from colonnade.models.layers import Committee, Slots, cross_entropy, mlp
 from colonnade.models.stack import Stack
 from colonnade.network import ABSENT, ALL, Group, Inbox, Network, deadline, is_absent, locally
+from colonnade.network.parcel import Wait
 from colonnade.network.topology import Links
 from colonnade.seeds import numpy_stream, torch_stream
 
 NAME = re.compile(
-    r"(?:(?P<drop>CD|PD)-)?(?:(?P<few>\d+)-)?(?P<kind>VFL|MVFL)(?:-G(?P<gossip>\d+))?"
+    r"(?:(?P<drop>CD|PD)-)?(?:(?P<few>[1-9]\d*)-)?(?P<kind>VFL|MVFL)(?:-G(?P<gossip>\d+))?"
 )
 DROPOUT = 0.3  # of the methods whose name begins with CD- or PD-
 WIDEST_HEAD = 128
+WITNESSES = 64  # more of them would tell the same, and talk much
 UNKNOWN = 1e30  # a loss
 NOTHING = ((0.0,), (UNKNOWN,), (0.0,), (UNKNOWN,), (0.0,))  # heard of nobody
 SLOWLY = 0.05  # how fast a mean follows what comes
@@ -98,7 +101,7 @@ class MAGSSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 raise InputError(f"{key} = {getattr(self, key)}: expected 0 or more rounds")
         if not 0 <= self.dropout <= 1:
             raise InputError(f"dropout = {self.dropout:g}: expected a probability, 0 to 1")
-        if self.deadline is not None and not self.deadline > 0:
+        if self.deadline is not None and not 0 < self.deadline < math.inf:
             raise InputError(f"deadline = {self.deadline:g}: expected more than 0 seconds")
         if self.encoder_epochs < 1:
             raise InputError(f"encoder_epochs = {self.encoder_epochs}: expected 1 or more")
@@ -107,8 +110,8 @@ class MAGSSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 f'depth = {self.depth}: but objective = "{self.objective}", and encoders that '
                 "learn alone are not passed any gradients; leave out one of the two"
             )
-        if self.depth and callable(self.head):
-            raise InputError(f"depth = {self.depth}: needs a head of the usual kind")
+        if self.depth and self.head is not None:
+            raise InputError(f"depth = {self.depth}: deals out the usual head; leave out head")
 
 
 class MAGS(Algorithm):
@@ -133,6 +136,8 @@ class MAGS(Algorithm):
         self.set: MAGSSettings = settings.resolved()
         self.devices = Group("devices", task.clients, "client")
         self.chosen = self.choose()  # which devices aggregate
+        step = -(-len(self.chosen) // WITNESSES)
+        self.witnesses = range(0, len(self.chosen), step)  # aggregators whose validation counts
         parties = tuple(task.clients[i] for i in self.chosen)
         self.aggregators = Group("aggregators", parties, "aggregator")
         self.entity = Group("entity", task.players.get("entity", ("entity",)), "owner")
@@ -236,9 +241,9 @@ class MAGS(Algorithm):
 
     async def learn_together(self, net: Network, x: Tensor, y: Tensor, rows: int) -> Tensor:
         """One step of split learning at every aggregator at once, and of all encoders."""
-        up, kept = net.alive(self.aggregators), self.kept(net)
         h = self.encoders(x)  # [devices, rows, width]
-        inbox = await self.send(net, h, self.devices, rows, kept)
+        inbox = await self.send(net, h, self.devices, rows, self.kept(net))
+        up = net.alive(self.aggregators)
         passed = []
         for layer in self.deep:
             self.follow_means(layer, inbox)
@@ -287,6 +292,11 @@ class MAGS(Algorithm):
     def total_rounds(self) -> int:
         return self.unlabelled_rounds + len(self.batches)
 
+    def predict_rows(self, net: Network) -> int:
+        """Who is late is drawn for a batch, too."""
+        late = net.phase == "inference" and self.set.deadline is not None
+        return self.set.batch if late else super().predict_rows(net)
+
     @property
     def patience(self) -> int:
         return self.set.patience or self.batches.epochs  # the paper never stops early
@@ -305,10 +315,10 @@ class MAGS(Algorithm):
         return kept if len(here) == len(kept) else kept[list(here)]
 
     async def decide(self, net: Network, batch: Batch, loss: Any) -> Sequence[float]:
-        """Everybody hears how all aggregators do, and draws the same conclusion."""
+        """Everybody hears how the aggregators do, and draws the same conclusion."""
         apart, best = net.within("validation"), self.progress["best"]
         told = await self.tell_everybody(apart, await self.validate(apart))
-        heard = told[:, told[0] > 0].T.tolist()  # by aggregator that was heard of
+        heard = told[:, told[0] > 0].T.tolist()  # by witness that was heard of
         _, losses, accuracies, lowest, rounds = zip(*heard, strict=True) if heard else NOTHING
         if min(lowest) < self.progress["loss"]:  # this party was away when it was told
             self.progress["loss"] = min(lowest)
@@ -330,14 +340,16 @@ class MAGS(Algorithm):
         return locally(lambda *sums: torch.stack(sums).sum(0) / part.rows, *found)
 
     async def tell_everybody(self, net: Network, found: Tensor) -> Tensor:
-        """From neighbour to neighbour, until everybody knows of every aggregator: 1 (it was heard
-        of), its loss and accuracy, the lowest loss that it knows of, and the number of rounds until
-        then. [5, aggregators]"""
+        """From neighbour to neighbour, until everybody knows of every witness: 1 (it was heard of),
+        its loss and accuracy, the lowest loss that it knows of, and the number of rounds until
+        then. [5, witnesses]"""
         here, so_far = list(net.here(self.devices)), self.progress
-        told: Any = torch.zeros(len(here), 5, len(self.aggregators)) if here else ABSENT
+        told: Any = torch.zeros(len(here), 5, len(self.witnesses)) if here else ABSENT
         best = torch.tensor([min(so_far["loss"], UNKNOWN), so_far["best"] + 1])
         for i, k in enumerate(net.here(self.aggregators)):
-            told[here.index(self.chosen[k]), :, k] = torch.cat([torch.ones(1), found[i], best])
+            if k in self.witnesses:
+                mine = torch.cat([torch.ones(1), found[i], best])
+                told[here.index(self.chosen[k]), :, self.witnesses.index(k)] = mine
         for _ in range(self.hops):
             inbox = await self.say(net, told, self.devices)
             told = locally(lambda inbox: inbox.value.amax(1), inbox)
@@ -345,7 +357,7 @@ class MAGS(Algorithm):
         return told[0] if here else heard.value[0].amax(0)
 
     async def say(self, net: Network, told: Tensor, to: Group) -> Inbox:
-        shape = (5, len(self.aggregators))
+        shape = (5, len(self.witnesses))
         return await net.send(told, self.devices, to, kind="validation", shape=shape)
 
     # -- prediction: algorithm 1 ------------------------------------------------------------------
@@ -373,7 +385,8 @@ class MAGS(Algorithm):
         async for rows in net.rounds(InOrder(part.rows, self.predict_rows(net))):
             z = await self.opine(net, part.x.index_select(1, rows), len(rows))
             z = await self.gossip(net, z, len(rows))
-            inbox = await self.exchange(net, z, "answer", self.entity, len(rows))
+            # Who asks cannot know when the devices stopped waiting for each other.
+            inbox = await self.exchange(net, z, "answer", self.entity, len(rows), ALL)
             if net.here(self.entity):
                 answers.append(Answers(inbox.value[0], inbox.arrived[0]))
             elif not self.entity.parties and net.here(self.aggregators):
@@ -394,15 +407,18 @@ class MAGS(Algorithm):
     async def gossip(self, net: Network, z: Tensor, rows: int) -> Tensor:
         """Lines 5 to 7: means over the neighbours that can be heard, itself among them."""
         for _ in range(self.set.gossip):
-            inbox = await self.exchange(net, z, "log-probability", self.aggregators, rows)
-            z = inbox.mean()
+            kind, wait = "log-probability", self.wait(net)
+            inbox = await self.exchange(net, z, kind, self.aggregators, rows, wait)
+            z = locally(newer, z, inbox)
         return locally(lambda z: F.log_softmax(z, 2), z) if self.set.gossip else z
 
     # -- messages ---------------------------------------------------------------------------------
 
-    async def exchange(self, net: Network, z: Tensor, kind: str, to: Group, rows: int) -> Inbox:
+    async def exchange(
+        self, net: Network, z: Tensor, kind: str, to: Group, rows: int, wait: Wait
+    ) -> Inbox:
         shape = (rows, self.task.classes)
-        return await net.send(z, self.aggregators, to, kind=kind, shape=shape, wait=self.wait(net))
+        return await net.send(z, self.aggregators, to, kind=kind, shape=shape, wait=wait)
 
     async def send(
         self, net: Network, h: Tensor, src: Group, rows: int, where: Tensor | None
@@ -470,6 +486,11 @@ def scores(z: Tensor, y: Tensor) -> Tensor:
     members, rows, _ = z.shape
     loss = -z.gather(2, y.expand(members, rows)[..., None]).sum((1, 2))
     return torch.stack([loss, (z.argmax(2) == y).to(z.dtype).sum(1)], 1)
+
+
+def newer(z: Tensor, inbox: Inbox) -> Tensor:
+    """The mean of what came; who heard nothing, not even itself, was away and keeps what it had."""
+    return torch.where(inbox.any[:, None, None], inbox.mean(), z)
 
 
 def default_encoder(devices: int) -> list[int | float]:

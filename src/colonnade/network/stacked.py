@@ -65,8 +65,11 @@ class StackedNetwork(Network):
         other = copy.copy(self)
         other.ledger, other._time = self.ledger.copy(), self._time.copy()
         other._under_way = dict(self._under_way)
+        other._samplers = {}
         if fault != self.world.fault:
-            other.world, other._samplers = replace(self.world, fault=fault), {}
+            other.world = replace(self.world, fault=fault)
+        else:
+            other._samplers = copy.deepcopy(self._samplers)  # what fell is still down
         return other
 
     async def agree(self, value: Tensor | Absent, src: Group) -> list[float]:
