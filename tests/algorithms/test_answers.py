@@ -58,7 +58,7 @@ def test_metrics_are_means_over_every_choice_of_device_and_every_draw_of_the_pri
 ) -> None:
     answers, y, prior = case
     mean = {name: sum(values) / len(y) for name, values in by_hand(*case).items()}
-    found = metrics(answers, y, prior)
+    found, _ = metrics(answers, y, prior)
     assert found == pytest.approx(
         {
             "test_accuracy": mean["rand"],
@@ -81,7 +81,7 @@ def test_with_one_device_worst_rand_and_best_are_the_same() -> None:
         Answers(torch.stack([right, wrong])[None], torch.tensor([True])),
         Answers(torch.stack([right, right])[None], torch.tensor([False])),
     ]
-    found = metrics(answers, torch.zeros(4, dtype=torch.long), torch.tensor([0.7, 0.3]))
+    found, _ = metrics(answers, torch.zeros(4, dtype=torch.long), torch.tensor([0.7, 0.3]))
     for name in ("test_accuracy", "active_rand", "active_best", "active_worst", "any_rand"):
         assert found[name] == pytest.approx((1 + 0 + 0.7 + 0.7) / 4)
     assert found["spread"] == 0
@@ -92,7 +92,7 @@ def test_a_device_at_random_answers_with_the_share_of_those_that_can() -> None:
     """any rand = |A| / C · active rand + (1 - |A| / C) · prior."""
     log_p = torch.eye(4)[:, None].log_softmax(2)  # device k says class k
     answers = [Answers(log_p, torch.tensor([True, True, True, False]))]
-    found = metrics(answers, torch.tensor([0]), torch.full((4,), 0.25))
+    found, _ = metrics(answers, torch.tensor([0]), torch.full((4,), 0.25))
     assert found["active_rand"] == pytest.approx(1 / 3)
     assert found["any_rand"] == pytest.approx(3 / 4 * 1 / 3 + 1 / 4 * 0.25)
 
@@ -100,7 +100,7 @@ def test_a_device_at_random_answers_with_the_share_of_those_that_can() -> None:
 def test_a_class_nobody_ever_saw_does_not_make_the_loss_infinite() -> None:
     silent = Answers(torch.zeros(1, 1, 2), torch.tensor([False]))
     never = torch.tensor([1.0, 0.0])
-    assert 20 < metrics([silent], torch.tensor([1]), never)["test_loss"] < 30
+    assert 20 < metrics([silent], torch.tensor([1]), never)[0]["test_loss"] < 30
     assert torch.isfinite(silent.first(never)).all()
 
 

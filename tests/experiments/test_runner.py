@@ -15,7 +15,7 @@ from torch import Tensor, nn
 import colonnade as cn
 from colonnade.errors import InputError
 from colonnade.experiments.config import Experiment, parse_experiment
-from colonnade.experiments.results import read_history, read_ledger, read_results
+from colonnade.experiments.results import read_course, read_history, read_ledger, read_results
 from colonnade.experiments.runner import bundles, grid, run_experiment
 
 
@@ -329,3 +329,22 @@ def test_a_training_that_fails_fails_all_its_runs_and_no_others(tmp_path: Path) 
         for fault in ("none", "links inference")
     }
     assert all("try a smaller lr" in reason for reason in outcome.failures.values())
+
+
+def test_a_catastrophe_can_be_seen_in_the_course_of_the_test_and_in_the_report(
+    tmp_path: Path,
+) -> None:
+    lost = {"name": "lost", "kind": "catastrophe", "at": 2, "rate": 1.0, "recovery": 2}
+    data = {"dataset": "digits", "rows": 400, "split": "patches"}
+    method = {"algorithm": "mags", "epochs": 6, "lr": 1e-2}
+    faults = [{"name": "none"}, {**lost, "when": "inference"}]
+    plan = small(data=data, seeds=[0], methods=[method], faults=faults)
+    outcome = run_experiment(plan, tmp_path)
+    calm, struck = (read_course(tmp_path, r.run) for r in outcome.results)
+    accuracies = [row["test_accuracy"] for row in struck]
+    assert [row["batch"] for row in struck] == list(range(6))  # 359 rows in batches of 64
+    assert len(calm) == 1
+    assert min(accuracies[:2]) > 0.6
+    assert accuracies[2] == pytest.approx(0.1, abs=0.02)  # nobody answers: a guess
+    assert min(accuracies[4:]) > 0.6
+    assert "While predicting" in outcome.report().read_text()

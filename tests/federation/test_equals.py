@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 import torch
 
 from colonnade.algorithms.task import Part, pad_stack
+from colonnade.errors import InputError
 from colonnade.experiments.run import drive
 from colonnade.federation.equals import Equal
 from colonnade.federation.federation import Federation
@@ -43,9 +45,12 @@ class Field:
         self.members: dict[str, Equal] = {}
         self.tasks: dict[str, Any] = {}
 
-    def start(self, *parties: str) -> None:
+    def start(self, *parties: str, rows: str = "") -> None:
+        """`rows`: the fingerprint of their ids."""
         for party in parties:
-            own = read_own(PartyFile("test", self.fed, party, self.folder))
+            own = replace(
+                read_own(PartyFile("test", self.fed, party, self.folder)), fingerprint=rows
+            )
             seat, born = self.storm.seat(party), self.clock.now // 1000 + 1
             one = Equal(self.fed, own, seat, self.folder / party, born=born)
             self.members[party] = one
@@ -247,5 +252,25 @@ def test_who_was_killed_before_the_test_is_tested_later(tmp_path: Path) -> None:
         assert "tested without client2" in other.state.result.notes
         found, before = late.state.result.metrics, other.state.result.metrics
         assert (found["test_loss"] or 9) < (before["test_loss"] or 0) + 0.05, "with the help of all"
+
+    field.clock.run(("story", story()))
+
+
+def test_the_device_that_has_other_rows_than_most_ends_before_it_takes_part(tmp_path: Path) -> None:
+    fed = federation(parties=4)
+    field = Field(fed, tmp_path)
+
+    async def story() -> None:
+        field.start("client0", "client1", "client3", rows="these")
+        field.start("client2", rows="others")
+        field.tasks["client2"].awaited = True
+        await field.until(lambda: field.tasks["client2"].done)
+        error = field.tasks["client2"].error
+        assert isinstance(error, InputError)
+        assert all(f"client{i} has other rows than we" in str(error) for i in (0, 1, 3))
+        assert field.members["client2"].state.round == 0
+        field.kill("client2")
+        del field.members["client2"]
+        await field.trained()
 
     field.clock.run(("story", story()))

@@ -152,6 +152,7 @@ class Algorithm(ABC):
         self.progress: dict[str, float] = {"accuracy": -1, "loss": 1e300, "lowest": 1e300}
         self.progress |= {"waited": 0, "stopped": 0, "best": -1}
         self.best_models: dict[str, Any] = {}
+        self.course: list[float] = []  # accuracy of the last test, batch by batch
         self._losses: Any = 0.0
         settings.check(task)
 
@@ -357,8 +358,12 @@ class Algorithm(ABC):
         return await self.test(net.within("inference")) if self.data.test.rows else {}
 
     async def test(self, net: Network) -> dict[str, float]:
-        logits = await self.predict(net, self.data.test)
-        return {} if is_absent(logits) else measure(logits, self.data.test.y, "test")
+        logits, y = await self.predict(net, self.data.test), self.data.test.y
+        if is_absent(logits):
+            return {}
+        right = (logits.argmax(1) == y).double().split(self.predict_rows(net))
+        self.course = [float(batch.mean()) for batch in right]
+        return measure(logits, y, "test")
 
     # -- models as files --------------------------------------------------------------------------
 

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
+
+LEAST = 1e-12  # a class that was never seen is not impossible
 
 
 @dataclass(frozen=True)
@@ -23,37 +26,20 @@ class Answers:
         """Of the first device that can answer; the prior if there is none. [rows, classes]"""
         able = self.active.nonzero()[:, 0]
         if not len(able):
-            return prior.clamp(min=1e-12).log().expand_as(self.log_p[0])
+            return prior.clamp(min=LEAST).log().expand_as(self.log_p[0])
         return self.log_p[able[0]]
 
 
-def metrics(answers: list[Answers], y: Tensor, prior: Tensor) -> dict[str, float]:
-    """`active_rand`: a device of A at random. `active_best`, `active_worst`: right if any (if
-    every) device of A is. `any_rand`: a device at random, able to answer or not."""
-    sums = dict.fromkeys(("rand", "best", "worst", "any", "loss"), 0.0)
-    first = 0
-    for one in answers:
-        rows = one.log_p.shape[1]
-        truth = y[first : first + rows]
-        first += rows
-        guess = prior[truth].double()  # [rows]
-        share = one.active.double().mean()
-        heard = one.log_p[one.active]
-        if len(heard):
-            right = (heard.argmax(2) == truth).double()  # [A, rows]
-            loss = -heard.double().gather(2, truth.expand(len(heard), rows)[..., None])[..., 0]
-            rand, best, worst = right.mean(0), right.amax(0), right.amin(0)
-            loss = loss.mean(0)
-        else:
-            rand = best = worst = guess
-            loss = -guess.clamp(min=1e-12).log()
-        sums["rand"] += float(rand.sum())
-        sums["best"] += float(best.sum())
-        sums["worst"] += float(worst.sum())
-        sums["loss"] += float(loss.sum())
-        sums["any"] += float((share * (rand if len(heard) else 0) + (1 - share) * guess).sum())
-    mean = {name: value / first for name, value in sums.items()}
-    return {
+def metrics(
+    answers: list[Answers], y: Tensor, prior: Tensor
+) -> tuple[dict[str, float], list[float]]:
+    """`active_rand`: an aggregator of A at random. `active_best`, `active_worst`: right if any (if
+    every) one of A is. `any_rand`: an aggregator at random, able to answer or not. And active rand
+    batch by batch."""
+    truths = y.split([one.log_p.shape[1] for one in answers])
+    parts = [_by_row(one, truth, prior) for one, truth in zip(answers, truths, strict=True)]
+    mean = {name: float(torch.cat([part[name] for part in parts]).mean()) for name in parts[0]}
+    figures = {
         "test_accuracy": mean["rand"],
         "test_loss": mean["loss"],
         "active_rand": mean["rand"],
@@ -62,3 +48,18 @@ def metrics(answers: list[Answers], y: Tensor, prior: Tensor) -> dict[str, float
         "any_rand": mean["any"],
         "spread": mean["best"] - mean["worst"],
     }
+    return figures, [float(part["rand"].mean()) for part in parts]
+
+
+def _by_row(one: Answers, truth: Tensor, prior: Tensor) -> dict[str, Tensor]:
+    guess = prior[truth].double()  # [rows]
+    heard = one.log_p[one.active].double()  # [A, rows, classes]
+    if not len(heard):
+        silence = -guess.clamp(min=LEAST).log()
+        return {"rand": guess, "best": guess, "worst": guess, "any": guess, "loss": silence}
+    right = (heard.argmax(2) == truth).double()  # [A, rows]
+    loss = -heard.gather(2, truth.expand(right.shape)[..., None])[..., 0]
+    rand, share = right.mean(0), one.active.double().mean()
+    anyone = share * rand + (1 - share) * guess
+    figures = {"rand": rand, "best": right.amax(0), "worst": right.amin(0)}
+    return figures | {"any": anyone, "loss": loss.mean(0)}

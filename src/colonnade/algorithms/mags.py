@@ -376,7 +376,10 @@ class MAGS(Algorithm):
         if not self.entity.parties:
             return await super().test(net)
         answers = await self.ask(net, self.data.test)
-        return metrics(answers, self.data.test.y, self.prior) if answers else {}
+        if not answers:
+            return {}
+        found, self.course = metrics(answers, self.data.test.y, self.prior)
+        return found
 
     async def ask(self, net: Network, part: Part) -> list[Answers]:
         """The aggregators' predictions, as far as they reach the entity; where there is none, every

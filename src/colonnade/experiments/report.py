@@ -16,6 +16,7 @@ from colonnade.experiments.findings import lead, verdict
 from colonnade.experiments.results import (
     CONFIG,
     Result,
+    read_course,
     read_history,
     read_ledger,
     read_results,
@@ -30,6 +31,7 @@ from colonnade.experiments.table import (
     summarise,
 )
 
+CATASTROPHE = "catastrophe"
 CURVE_METRICS = ("validation_accuracy", "validation_loss", "train_loss")
 AXES = (
     ("round", "rounds", 1.0, "Over rounds"),
@@ -105,7 +107,7 @@ def _main(folder: Folder) -> str:
     return (
         f'<section aria-label="Findings">{_findings(folder)}</section>'
         f"{page.section('Results', '', [_results(folder)])}"
-        f"{_curves(folder)}{_links(folder)}"
+        f"{_course(folder)}{_curves(folder)}{_links(folder)}"
         f"{page.section('Configuration', '', [config])}"
     )
 
@@ -177,6 +179,23 @@ def _curves(folder: Folder) -> str:
             parts.append(f"<h3>{title}</h3>{page.pictures(drawn, legend=page.legend(styles))}")
     note = "Line: mean over seeds; band: lowest to highest seed; last mark: end of training."
     return page.section("Learning curves", note, parts)
+
+
+def _course(folder: Folder) -> str:
+    """Where something befalls the parties while the test rows are predicted: how that goes."""
+    told = {f["name"]: f for f in folder.config.get("faults", [])}
+    befallen = [name for name, f in told.items() if f.get("kind") == CATASTROPHE]
+    courses = {
+        r.key: read_course(folder.path, r.run) for r in folder.results if r.faults in befallen
+    }
+    curves = plots.curves_over(folder.plan, courses, "batch", 1.0, ACCURACY)
+    if not curves:
+        return ""
+    styles = plots.method_styles(folder.plan.methods)
+    drawn = plots.learning_curves(curves, styles, Metric(ACCURACY), "batches", "course")
+    note = "Accuracy batch by batch. Line: mean over seeds; band: lowest to highest seed."
+    shown = page.pictures(drawn, legend=page.legend(styles))
+    return page.section("While predicting", note, [shown])
 
 
 def _links(folder: Folder) -> str:

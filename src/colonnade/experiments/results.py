@@ -1,8 +1,9 @@
-"""The output folder: `config.toml`, `results.jsonl`, `history/`, `ledger/`, `models/`,
+"""The output folder: `config.toml`, `results.jsonl`, `history/`, `ledger/`, `course/`, `models/`,
 `report.html`.
 
 One object per run in `results.jsonl`; the curve of a run in `history/<run>.jsonl`; what left each
-party in `ledger/<run>.jsonl`. `<run>` is the `run` field of the result.
+party in `ledger/<run>.jsonl`; how its test went, batch by batch, in `course/<run>.jsonl`. `<run>`
+is the `run` field of the result.
 """
 
 from __future__ import annotations
@@ -54,6 +55,11 @@ def read_results(folder: Path) -> list[Result]:
 
 def read_history(folder: Path, run: str) -> list[dict[str, float]]:
     return _read_lines(folder / "history" / f"{run}.jsonl", dict[str, Any])
+
+
+def read_course(folder: Path, run: str) -> list[dict[str, float]]:
+    """How a test went, batch by batch."""
+    return _read_lines(folder / "course" / f"{run}.jsonl", dict[str, Any])
 
 
 def read_ledger(folder: Path, run: str) -> list[LedgerRow]:

@@ -124,6 +124,8 @@ def _tested(
         cost |= curve.until(experiment.target)
     write_lines(folder / "history" / f"{cell.run}.jsonl", curve.points)
     write_lines(folder / "ledger" / f"{cell.run}.jsonl", ledger_rows(net.ledger))
+    course = [{"batch": i, "test_accuracy": a} for i, a in enumerate(algorithm.course)]
+    write_lines(folder / "course" / f"{cell.run}.jsonl", course)
     algorithm.save(folder / "models" / cell.run, net)
     cost["wall_seconds"] = round(took + time.perf_counter() - started, 3)
     numbers = {key: value if math.isfinite(value) else None for key, value in metrics.items()}

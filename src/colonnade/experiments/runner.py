@@ -31,7 +31,7 @@ from colonnade.experiments.results import (
     read_results,
     write_results,
 )
-from colonnade.experiments.run import Cell, build, run_cells
+from colonnade.experiments.run import Cell, build, one_thread, run_cells
 
 log = logging.getLogger(__name__)
 
@@ -163,6 +163,7 @@ def run_experiment(
     return Outcome(experiment, folder, ordered, failures)
 
 
+@one_thread()
 def check(experiment: Experiment) -> None:
     """Everything that can be known to be wrong before the first run: the data and every method on
     it."""
@@ -194,7 +195,7 @@ def prepare(experiment: Experiment, folder: Path, fresh: bool) -> None:
             f"{folder}: is not empty and holds no experiment; choose another with --out"
         )
     if fresh and config.exists():
-        for part in ("history", "ledger", "models"):
+        for part in ("history", "ledger", "course", "models"):
             shutil.rmtree(folder / part, ignore_errors=True)
         for part in (RESULTS, "report.html"):
             (folder / part).unlink(missing_ok=True)

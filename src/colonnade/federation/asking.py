@@ -35,7 +35,9 @@ def find_party(path: Path) -> PartyFile:
     federation = read_federation(path / FEDERATION)
     able = [federation.leader] if federation.leader else federation.label_holders
     parties = [read_party(path / f"{name}.toml") for name in able]
-    return next((party for party in parties if answers(party)), parties[0])
+    with ThreadPoolExecutor(len(parties)) as pool:
+        ready = [p for p, there in zip(parties, pool.map(answers, parties), strict=True) if there]
+    return [*ready, parties[0]][0]
 
 
 def answers(party: PartyFile, timeout: float = 2.0) -> bool:
@@ -62,7 +64,9 @@ def predict(party: PartyFile, ids: Sequence[str] | None) -> Predicted:
     """Predictions of those who are there."""
     need_leader(party, "predict")
     request = msgspec.json.encode(Asked(None if ids is None else list(ids)))
-    answer = ask(visiting(party), party.party, "predict", request, timeout=ANSWER)
+    place, answer = visiting(party), None
+    if answers(party):  # who is not there would be waited for as long as an answer may take
+        answer = ask(place, party.party, "predict", request, timeout=ANSWER)
     if answer is None:
         raise ColonnadeError(
             f"{party.party} does not answer; it must be running: colonnade join {party.source}"

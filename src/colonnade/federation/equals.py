@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from colonnade.algorithms.algorithm import measure
+from colonnade.errors import InputError
 from colonnade.federation.federation import Federation
 from colonnade.federation.member import TRAINED, Answer, Call, Member, text
 from colonnade.network import is_absent
@@ -35,6 +36,12 @@ class Equal(Member):
         self.asked = born  # so that calls of another life are not taken for new ones
         self.heard_of: dict[str, int] = {}  # the newest call of each caller
         self.to_do: dict[str, deque[Call]] = {}  # by caller; there while one is worked off
+
+    async def train(self, net: Live) -> None:
+        """Where nobody leads, the one that fits fewer of its neighbours than not is wrong."""
+        if len(set(self.complaints.values())) > len(self.agreeing):
+            raise InputError(f"{'; '.join(self.complaints)}; all parties need the same")
+        await super().train(net)
 
     async def afterwards(self) -> None:
         await self.assemble()

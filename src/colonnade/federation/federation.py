@@ -69,8 +69,8 @@ class Federation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def speaker(self) -> str:
-        """Whose result stands for all: the label holder's, or that of the first."""
-        return self.leader or self.members[0]
+        """Whose result stands for all: the label holder's, or that of the first of them."""
+        return self.label_holders[0]
 
     @cached_property
     def label_holders(self) -> tuple[str, ...]:

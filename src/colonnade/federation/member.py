@@ -129,7 +129,8 @@ class Member:
         self.questions: deque[Question] = deque()
         self.wake = Signal()
         self.over = False
-        self.complaints: set[str] = set()
+        self.complaints: dict[str, str] = {}  # about whom
+        self.agreeing: set[str] = set()  # those whose files and rows fit ours
         self.trained_before = False  # in an earlier life
         self.asked = 0  # calls so far
         self._kept = self.clock.now
@@ -250,7 +251,8 @@ class Member:
 
     async def assemble(self) -> None:
         """A test is worth waiting a while for those who are away."""
-        seconds = RETURN if self.trained_before else self.federation.network.gather
+        tested = self.trained_before and self.record.known() is not None
+        seconds = RETURN if tested else self.federation.network.gather
         limit = self.clock.now + int(seconds * SECOND)
         ready = lambda: all(k.there and k.reached((END, 0)) for k in self.post.peers.values())  # noqa: E731
         while not ready() and self.clock.now < limit:
@@ -399,9 +401,10 @@ class Member:
         elif self.own.fingerprint and theirs.rows and theirs.rows != self.own.fingerprint:
             found = f"{sender} has other rows than we: the ids of the aligned rows differ"
         if not found:
+            self.agreeing.add(sender)
             return
         if found not in self.complaints:
-            self.complaints.add(found)
+            self.complaints[found] = sender
             log.error("%s", found)
         if sender == self.federation.leader and self.state.stage == WAITING:
             raise InputError(f"{found}; all parties need the same, so ask {sender} for theirs")

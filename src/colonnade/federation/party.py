@@ -173,9 +173,10 @@ def _check_data(party: PartyFile) -> None:
         raise InputError(f"data: {who} holds neither columns nor labels; leave [data] out")
     if party.holds_labels and data.label is None:
         raise InputError(f"data.label: missing; {who} holds the labels: in which column are they?")
+    holders = ", ".join(map(repr, federation.label_holders))
     if data.label is not None and not party.holds_labels:
         raise InputError(
-            f"data.label: the labels are those of {federation.speaker!r}, not of {who}; leave it "
+            f"data.label: the labels are those of {holders}, not of {who}; leave it "
             "out. To leave a column of the file out, list the others in data.columns"
         )
     if data.columns is not None and not party.holds_columns:

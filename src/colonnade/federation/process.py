@@ -96,7 +96,7 @@ def visiting(party: PartyFile) -> Place:
     """For a second process of this party that asks others something."""
     place = place_of(party)
     endpoints = {p.name: p.endpoint for p in party.federation.parties if p.endpoint}
-    return replace(place, listen="", connect=endpoints)
+    return replace(place, listen=place.listen if place.is_hub else "", connect=endpoints)
 
 
 def serve(member: Member, transport: ZenohTransport) -> None:

@@ -297,7 +297,8 @@ class Live(ProjectedNetwork):
 
 def ahead_of(post: Post, place: Place) -> int:
     """The round, in the program at `place`, that a party should not be far behind: the leader's, or
-    that which half of the neighbours who are there have reached. One alone misleads nobody."""
+    that which half of the neighbours who are there have reached. So of three neighbours or more one
+    alone misleads nobody."""
     if post.leader is not None:
         leader = post.peers.get(post.leader)
         return _furthest(leader, place) if leader is not None else 0
