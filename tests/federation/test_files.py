@@ -10,6 +10,8 @@ import pytest
 from colonnade.errors import InputError
 from colonnade.federation.digest import differences
 from colonnade.federation.files import Federation, parse_federation, read_federation
+from colonnade.federation.party import PartyFile
+from colonnade.federation.process import visiting
 
 HOSPITALS = """
 name = "three hospitals"
@@ -269,3 +271,36 @@ def test_the_data_must_fit_the_parties() -> None:
     )
     with pytest.raises(InputError, match=r"parties\[0\].columns = 3: but 'a' has 64 columns"):
         parse(wrong)
+
+
+def test_every_party_can_be_asked_by_a_second_process_of_its_own_also_the_hub(
+    tmp_path: Path,
+) -> None:
+    federation = parse(DIGITS + '[network]\nhub = "server"\ntransport = "tcp"\n')
+    at = {name: f"127.0.0.1:{7000 + i}" for i, name in enumerate(federation.members)}
+    federation = federation.with_endpoints(at)
+    for name in federation.members:
+        place = visiting(PartyFile("test", federation, name, tmp_path))
+        assert place.way_to(name) == {"server": at["server"]}
+
+
+DEVICES = """
+name = "devices"
+[method]
+algorithm = "mags"
+aggregators = 2
+[data]
+dataset = "digits"
+split = "patches"
+"""
+
+
+def test_where_nobody_leads_all_are_devices_and_neighbours_are_those_of_the_graph() -> None:
+    federation = parse(DEVICES + '[network]\ntopology = "ring"\n')
+    assert federation.leader is None
+    assert [party.roles for party in federation.parties] == [("devices",)] * 4
+    assert federation.neighbours("client0") == ("client1", "client3")
+    assert len(federation.label_holders) == 2
+    assert federation.speaker == federation.label_holders[0]
+    with pytest.raises(InputError, match=r"'aggregators' is not a role of this method.*devices"):
+        parse(DEVICES + '[[parties]]\nname = "a"\nrole = "aggregators"\n')
