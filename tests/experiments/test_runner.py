@@ -348,3 +348,12 @@ def test_a_catastrophe_can_be_seen_in_the_course_of_the_test_and_in_the_report(
     assert accuracies[2] == pytest.approx(0.1, abs=0.02)  # nobody answers: a guess
     assert min(accuracies[4:]) > 0.6
     assert "While predicting" in outcome.report().read_text()
+
+
+def test_a_test_that_fails_does_not_take_those_of_the_same_models_with_it(tmp_path: Path) -> None:
+    lost = {"name": "lost", "kind": "catastrophe", "at": 0, "rate": 1.0, "when": "inference"}
+    method = {"algorithm": "splitnn", "missing": "wait", "epochs": 1}
+    plan = small(seeds=[0], methods=[method], faults=[{"name": "none"}, lost])
+    outcome = run_experiment(plan, tmp_path)
+    assert [result.faults for result in outcome.results] == ["none"]
+    assert "is out of reach" in outcome.failures["splitnn · lost · seed 0"]

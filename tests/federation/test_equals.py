@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,18 +11,21 @@ from typing import Any
 import pytest
 import torch
 
+from colonnade.algorithms.mags import MAGS
 from colonnade.algorithms.task import Part, pad_stack
 from colonnade.errors import InputError
 from colonnade.experiments.run import drive
 from colonnade.federation.equals import Equal
 from colonnade.federation.federation import Federation
 from colonnade.federation.files import parse_federation
-from colonnade.federation.member import Answer, Question
+from colonnade.federation.member import Answer, Call, Question, text
 from colonnade.federation.own import read_own
 from colonnade.federation.party import PartyFile
+from colonnade.network import Network
 from colonnade.network.clock import SECOND, Clock
-from colonnade.network.post import BEAT, END
+from colonnade.network.post import BEAT, CALL, END
 from colonnade.network.transport.storm import Storm, Weather
+from colonnade.network.wire import decode
 from colonnade.testing import stacked
 
 CALM = Weather(delay=0.5, gust=0, duplicate=0, notice=20, ordered=True)
@@ -274,3 +278,165 @@ def test_the_device_that_has_other_rows_than_most_ends_before_it_takes_part(tmp_
         await field.trained()
 
     field.clock.run(("story", story()))
+
+
+def test_as_many_may_ask_at_once_as_there_are_devices(tmp_path: Path) -> None:
+    fed = federation(parties=16, epochs=1, gossip=1)
+    field = Field(fed, tmp_path)
+
+    async def story() -> None:
+        field.start(*fed.members)
+        await field.trained()
+        sent = count_kinds(field.storm)
+        together = [field.clock.spawn(field.ask(p, ["1"]), p) for p in fed.members]
+        for answer, seconds in await field.clock.join(together):
+            assert not answer.absent
+            assert seconds < 0.5
+        assert sent[BEAT] < sent["encoding"] + sent["log-probability"]
+
+    field.clock.run(("story", story()))
+
+
+def count_kinds(storm: Storm) -> Counter[str]:
+    kinds: Counter[str] = Counter()
+    send = storm.send
+
+    def counted(sender: str, to: str, data: bytes) -> None:
+        kinds[decode(data)[0].kind] += 1
+        send(sender, to, data)
+
+    storm.send = counted
+    return kinds
+
+
+def test_calls_in_which_a_device_takes_no_part_leave_nothing_behind(tmp_path: Path) -> None:
+    fed = federation(parties=4)
+    field = Field(fed, tmp_path)
+
+    async def story() -> None:
+        field.start(*fed.members)
+        await field.trained()
+        places = field.members["client1"].own.places
+        del places["7"]
+        for _ in range(70):
+            await field.ask("client3", ["7"])
+        places["7"] = 6
+        assert len(field.members["client1"].post.letters) < 30
+        for party in ("client1", "client0"):
+            answer, _ = await field.ask(party, IDS)
+            assert not answer.absent
+
+    field.clock.run(("story", story()))
+
+
+def test_one_that_falls_behind_in_an_answer_gives_the_whole_answer(tmp_path: Path) -> None:
+    fed = federation(parties=4, deadline=0.2, batch=8)
+    field = Field(fed, tmp_path)
+    ids = [str(i + 1) for i in range(40)]
+
+    async def story() -> None:
+        field.start(*fed.members)
+        await field.trained()
+        algorithm = field.members["client0"].algorithm
+        assert isinstance(algorithm, MAGS)
+        opine, stalls = algorithm.opine, [3 * SECOND]
+
+        async def stalling(net: Network, x: torch.Tensor, rows: int) -> torch.Tensor:
+            await field.clock.sleep_until(field.clock.now + (stalls.pop() if stalls else 0))
+            return await opine(net, x, rows)
+
+        algorithm.opine = stalling
+        answer, _ = await field.ask("client0", ids)
+        assert answer.logits.shape == (40, 10)
+
+    field.clock.run(("story", story()))
+
+
+def test_on_a_ring_all_wait_for_one_that_is_late(tmp_path: Path) -> None:
+    fed = federation(topology="ring")
+    field = Field(fed, tmp_path)
+
+    async def story() -> None:
+        field.start(*fed.members[:8])
+        await field.clock.sleep_until(3 * SECOND)
+        assert all(m.state.stage == "waiting for the others" for m in field.members.values())
+        field.start("client8")
+        await field.trained()
+        assert {len(m.record.points) for m in field.members.values()} == {2}
+
+    field.clock.run(("story", story()))
+
+
+def test_one_that_comes_back_when_the_others_have_tested_is_tested_with_their_help(
+    tmp_path: Path,
+) -> None:
+    fed = federation(parties=4, epochs=6)
+    field = Field(fed, tmp_path)
+
+    async def story() -> None:
+        field.start(*fed.members)
+        await field.until(lambda: field.members["client0"].state.round > 5)
+        field.kill("client3")
+        del field.members["client3"]
+        await field.trained()
+        field.start("client3")
+        await field.trained()
+        result = field.members["client3"].state.result
+        assert result is not None
+        assert not any("tested without" in note for note in result.notes)
+
+    field.clock.run(("story", story()))
+
+
+def test_a_clock_that_was_set_back_costs_one_question(tmp_path: Path) -> None:
+    fed = federation(parties=4)
+    field = Field(fed, tmp_path)
+
+    async def story() -> None:
+        field.start(*fed.members)
+        await field.trained()
+        for _ in range(3):
+            await field.ask("client0", IDS)
+        field.members["client0"].asked = 0
+        await field.ask("client0", IDS)
+        answer, _ = await field.ask("client0", IDS)
+        assert not answer.absent
+
+    field.clock.run(("story", story()))
+
+
+def test_encodings_of_other_rows_are_not_taken_for_an_answer(tmp_path: Path) -> None:
+    """Somebody tells of a call that client0 never made, with the number of its next one."""
+    fed = federation(parties=4)
+    field = Field(fed, tmp_path)
+
+    async def story() -> None:
+        field.start(*fed.members)
+        await field.trained()
+        honest, _ = await field.ask("client0", IDS)
+        forged = Call(field.members["client0"].asked + 1, ["5", "6", "8", "9"], caller="client0")
+        for party in ("client1", "client2"):
+            field.members["client3"].post.tell(party, CALL, note=text(forged))
+        await field.clock.sleep_until(field.clock.now + 3 * SECOND)
+        answer, _ = await field.ask("client0", IDS)
+        assert answer.absent, "who was misled did not answer this question"
+        answer, _ = await field.ask("client0", IDS)
+        assert torch.allclose(answer.logits, honest.logits)
+
+    field.clock.run(("story", story()))
+
+
+def test_a_device_with_another_federation_file_than_the_others_says_so_and_ends(
+    tmp_path: Path,
+) -> None:
+    field, other = Field(federation(parties=4), tmp_path), Field(federation(epochs=3), tmp_path)
+    other.fed = federation(parties=4, epochs=3)
+    other.clock, other.storm = field.clock, field.storm
+
+    async def story() -> None:
+        field.start("client0", "client1", "client3")
+        other.start("client2")
+        await field.clock.sleep_until(60 * SECOND)
+
+    with pytest.raises(InputError, match=r"client\d differs from ours in method.epochs"):
+        field.clock.run(("story", story()))

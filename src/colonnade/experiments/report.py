@@ -184,7 +184,11 @@ def _curves(folder: Folder) -> str:
 def _course(folder: Folder) -> str:
     """Where something befalls the parties while the test rows are predicted: how that goes."""
     told = {f["name"]: f for f in folder.config.get("faults", [])}
-    befallen = [name for name, f in told.items() if f.get("kind") == CATASTROPHE]
+    befallen = [
+        name
+        for name, f in told.items()
+        if f.get("kind") == CATASTROPHE and f.get("when") != "training"
+    ]
     courses = {
         r.key: read_course(folder.path, r.run) for r in folder.results if r.faults in befallen
     }

@@ -3,13 +3,14 @@ train them once."""
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -22,12 +23,15 @@ from colonnade.experiments.config import Experiment
 from colonnade.experiments.results import LedgerRow, Result, write_lines
 from colonnade.network import Fault, Ledger, Network, StackedNetwork
 
+log = logging.getLogger(__name__)
+
 LINKS_IN_LEDGER = 5000  # beyond that, rows are summed over the members of a group
 
 ROUNDS_BETWEEN_NEWS = 50
 LEARNING = ("training", "supervision")  # what a model costs; looking at it and using it do not
 
 Progress = Callable[[float], None]
+T = TypeVar("T")
 
 
 def drive(program: Coroutine[Any, Any, Any]) -> Any:
@@ -81,7 +85,7 @@ def run_cells(
     cells: Sequence[Cell],
     folder: Path,
     progress: Progress = lambda share: None,
-) -> list[Result]:
+) -> list[Result | ColonnadeError]:
     """Train once, test as each cell says, and write the runs' curves, ledgers and models; the
     results are the caller's to keep."""
     started = time.perf_counter()
@@ -94,7 +98,19 @@ def run_cells(
     net.watch = lambda round: _tell(progress, round, algorithm.total_rounds)
     drive(algorithm.train(net))
     took = time.perf_counter() - started
-    return [_tested(experiment, cell, algorithm, net, curve, data, took, folder) for cell in cells]
+    trained = (algorithm, net, curve, data, took, folder)
+    return [attempted(lambda cell=cell: _tested(experiment, cell, *trained)) for cell in cells]
+
+
+def attempted(work: Callable[[], T]) -> T | ColonnadeError:
+    """Runs that fail do not take the others with them."""
+    try:
+        return work()
+    except ColonnadeError as error:
+        return type(error)(str(error))
+    except Exception as error:  # a mistake of ours, or in a user's own model
+        log.exception("a run failed")
+        return ColonnadeError(f"{type(error).__name__}: {error}")
 
 
 def _tested(

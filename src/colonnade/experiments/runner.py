@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import multiprocessing
 import os
 import re
@@ -31,9 +30,7 @@ from colonnade.experiments.results import (
     read_results,
     write_results,
 )
-from colonnade.experiments.run import Cell, build, one_thread, run_cells
-
-log = logging.getLogger(__name__)
+from colonnade.experiments.run import Cell, attempted, build, one_thread, run_cells
 
 
 @dataclass(frozen=True)
@@ -303,14 +300,9 @@ def _work(runs: Bundle) -> Sequence[Result | ColonnadeError]:
 def _attempt(
     experiment: Experiment, runs: Bundle, folder: Path, progress: Callable[[float], None]
 ) -> Sequence[Result | ColonnadeError]:
-    """Runs that fail do not take the others with them."""
-    try:
-        return run_cells(experiment, [run.cell(experiment) for run in runs], folder, progress)
-    except ColonnadeError as error:
-        return [type(error)(str(error))] * len(runs)
-    except Exception as error:  # a mistake of ours, or in a user's own model
-        log.exception("%s failed", runs[0].title(experiment))
-        return [ColonnadeError(f"{type(error).__name__}: {error}")] * len(runs)
+    cells = [run.cell(experiment) for run in runs]
+    outcome = attempted(lambda: run_cells(experiment, cells, folder, progress))
+    return [outcome] * len(runs) if isinstance(outcome, ColonnadeError) else outcome
 
 
 def _portable(experiment: Experiment) -> bool:

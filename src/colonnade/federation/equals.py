@@ -8,6 +8,7 @@ else it is doing, and waits for nobody longer than `patience`.
 from __future__ import annotations
 
 import logging
+import zlib
 from collections import deque
 from typing import Any
 
@@ -16,7 +17,7 @@ import msgspec
 from colonnade.algorithms.algorithm import measure
 from colonnade.errors import InputError
 from colonnade.federation.federation import Federation
-from colonnade.federation.member import TRAINED, Answer, Call, Member, text
+from colonnade.federation.member import TRAINED, WAITING, Answer, Call, Member, text
 from colonnade.network import is_absent
 from colonnade.network.clock import SECOND
 from colonnade.network.live import Live
@@ -43,17 +44,27 @@ class Equal(Member):
             raise InputError(f"{'; '.join(self.complaints)}; all parties need the same")
         await super().train(net)
 
+    def greeted(self, sender: str, note: str) -> None:
+        super().greeted(sender, note)
+        if self.state.stage == WAITING and 2 * len(self.strangers) > len(self.post.peers):
+            raise InputError(f"{'; '.join(self.complaints)}; all parties need the same")
+
     async def afterwards(self) -> None:
         await self.assemble()
         self.state.stage = "testing"
         self.state.result = self.record.known() if self.trained_before else None
         if self.state.result is None:
-            test = self.test_late if self.trained_before else self.test_with_all
+            there = [peer for peer in self.post.peers.values() if peer.there]
+            missed = self.trained_before or 2 * sum(p.reached(TESTED) for p in there) > len(there)
+            test = self.test_late if missed else self.test_with_all
             metrics, away = await test()
             self.state.metrics |= metrics
             notes = [*self.own.data.notes, OWN]
             notes += [f"tested without {', '.join(sorted(away))}"] if away else []
             self.state.result = self.record.result(metrics, self.net.round + 1, notes)
+        self.post.reach(TESTED)
+        for party in self.post.present():
+            self.post.beat(party)
         self.state.stage = "answering questions"
         while not self.once:
             while not self.questions:
@@ -80,9 +91,6 @@ class Equal(Member):
 
     async def see_off(self) -> None:
         """Who leaves at once is missed by those who are still testing, or not back yet."""
-        self.post.reach(TESTED)
-        for party in self.post.present():
-            self.post.beat(party)
         done: set[str] = set()
         limit = self.clock.now + int(self.federation.network.gather * SECOND)
         while self.clock.now < limit:
@@ -111,9 +119,15 @@ class Equal(Member):
         except msgspec.MsgspecError as error:
             self.post.refuse(sender, str(error))
             return
-        if call.caller not in self.federation.members or call.caller == self.party:
+        if call.caller == self.party:  # others have heard of a later call of ours
+            self.asked = max(self.asked, call.number)
             return
-        if call.number <= self.heard_of.get(call.caller, 0):
+        if call.caller not in self.federation.members:
+            return
+        newest = self.heard_of.get(call.caller, 0)
+        if call.number <= newest:
+            if sender == call.caller and call.number < newest:  # its clock was set back
+                self.pass_on(Call(newest, caller=sender), [sender])
             return
         self.heard_of[call.caller] = call.number
         others = [p for p in self.post.present() if p not in (sender, call.caller)]
@@ -121,17 +135,17 @@ class Equal(Member):
         if call.caller in self.to_do:
             self.to_do[call.caller].append(call)
         else:
-            self.to_do[call.caller] = deque([call])
+            self.to_do[call.caller] = deque([call], maxlen=1)  # it has given up those before
             self.clock.spawn(self.work_off(call.caller), f"calls of {call.caller}")
 
     async def work_off(self, caller: str) -> None:
         calls = self.to_do[caller]
         while calls:
             call = calls.pop()
-            calls.clear()  # the caller asks one thing after the other: it has given up the others
             if self.state.stage in TRAINED and self.knows(call):
                 await self.algorithm.predict(self.beside(call), self.part(call.ids))
                 self.note()
+            self.post.passes((*self.place_of(call), END, 0))  # what others sent for it is void
         del self.to_do[caller]
 
     def pass_on(self, call: Call, parties: list[str]) -> None:
@@ -139,11 +153,17 @@ class Equal(Member):
             self.post.tell(party, CALL, note=text(call))
 
     def beside(self, call: Call) -> Live:
-        """Calls of different devices go on side by side, each in a branch of its own."""
-        branch = ~self.federation.members.index(call.caller)
-        return self.quickly((END, branch, call.number), f"call of {call.caller}")
+        return self.quickly(self.place_of(call), f"call of {call.caller}")
+
+    def place_of(self, call: Call) -> Place:
+        """Calls of different devices go on side by side, each in a branch of its own; what is sent
+        for other rows, because somebody told of another call, is not taken for an answer."""
+        rows = zlib.crc32("\x1f".join(call.ids or []).encode())
+        return (END, ~self.federation.members.index(call.caller), call.number, rows)
 
     def quickly(self, place: Place, program: str) -> Live:
+        for peer in self.post.peers.values():  # who was late in training need not be so now
+            peer.late = peer.late and not peer.reached((END, 0))
         net = Live(self.post, program, patience=self.patience)
         net.place, net.phase, net.ledger = place, "inference", self.record.ledger
         net.impatient = True

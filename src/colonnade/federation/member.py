@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import torch
@@ -52,8 +52,8 @@ class Greeting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Call(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the label holder asks of everybody once the training is over."""
 
-    number: int
-    ids: list[str] | None = None  # these rows; None: the test rows
+    number: Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
+    ids: Annotated[list[str], msgspec.Meta(max_length=AT_ONCE)] | None = None  # None: the test rows
     account: bool = False  # tell what left you, instead
     over: bool = False  # there will be no more
     caller: str = ""  # where it is not the label holder who asks
@@ -131,6 +131,7 @@ class Member:
         self.over = False
         self.complaints: dict[str, str] = {}  # about whom
         self.agreeing: set[str] = set()  # those whose files and rows fit ours
+        self.strangers: set[str] = set()  # those who have another federation file
         self.trained_before = False  # in an earlier life
         self.asked = 0  # calls so far
         self._kept = self.clock.now
@@ -398,6 +399,7 @@ class Member:
         found = ""
         if differing := differences(self.federation.digests, theirs.digests):
             found = f"the federation file of {sender} differs from ours in {', '.join(differing)}"
+            self.strangers.add(sender)
         elif self.own.fingerprint and theirs.rows and theirs.rows != self.own.fingerprint:
             found = f"{sender} has other rows than we: the ids of the aligned rows differ"
         if not found:

@@ -67,12 +67,29 @@ async def _side_by_side(
     patience: float,
 ) -> Any:
     if resume_at < END - 1:  # else there is nothing to do together
+        limit = post.clock.now + int(gather * SECOND)
         await _gather(post, gather)
+        await _hear_of_all(post, limit)
     net = Live(post, patience=patience)
     net.resume_at = max(resume_at, ahead_of(post, ()) - WINDOW)
     result = await program(net)
     finish(post)
     return result
+
+
+async def _hear_of_all(post: Post, limit: int) -> None:
+    """Word that all neighbours are there goes from neighbour to neighbour: who has all of its own
+    does not begin while others, further away, still wait for somebody."""
+    world = post.world
+    for step in range(1, world.topology.diameter(len(world.columns)) + 1):
+        place = (0, step)  # before the first round
+        post.reach(place)
+        for party in post.present():
+            post.beat(party)
+        while any(k.there and not k.reached(place) for k in post.peers.values()):
+            if _begun(post) or post.clock.now >= limit:
+                return
+            await post.clock.wait(post.news, min(limit, post.clock.now + AGAIN))
 
 
 async def _follow(
@@ -106,7 +123,7 @@ async def _summons(post: Post, leader: Peer) -> None:
 
 
 async def _gather(post: Post, seconds: float) -> None:
-    begin = post.clock.now
+    begin, ask_at = post.clock.now, post.clock.now + AGAIN
     while True:
         known = [peer.there and bool(peer.fronts) for peer in post.peers.values()]
         passed = post.clock.now - begin
@@ -114,6 +131,10 @@ async def _gather(post: Post, seconds: float) -> None:
             return
         if any(known) and passed >= (LOOK_ROUND if _begun(post) else seconds * SECOND):
             return
+        if post.leader is None and post.clock.now >= ask_at:  # its greeting came before it was seen
+            ask_at = post.clock.now + AGAIN
+            for party in [p for p, peer in post.peers.items() if peer.there and not peer.fronts]:
+                post.tell(party, ASK, (0, 0))
         await post.clock.wait(post.news, post.clock.now + AGAIN)
 
 
@@ -121,4 +142,4 @@ def _begun(post: Post) -> bool:
     """Whether the others are in the middle of it."""
     if post.leader is not None:
         return post.newest_era > 0
-    return any(front != (0, 0) for peer in post.peers.values() for front in peer.fronts.values())
+    return any(peer.reached((1, 0)) for peer in post.peers.values())

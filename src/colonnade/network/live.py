@@ -33,7 +33,7 @@ from colonnade.network.clock import SECOND
 from colonnade.network.inbox import Inbox
 from colonnade.network.network import AFTER, Network, Place
 from colonnade.network.parcel import BYTES, Parcel, Wait
-from colonnade.network.post import ASK, END, Peer, Post, reached
+from colonnade.network.post import ASK, BEAT, END, Peer, Post, reached
 from colonnade.network.projected import ProjectedNetwork
 from colonnade.network.samplers import Passage
 from colonnade.network.topology import Group, Links
@@ -98,6 +98,8 @@ class Live(ProjectedNetwork):
     async def _breathe(self, left: int) -> None:
         await self.clock.sleep_until(self.clock.now)  # let in what has come meanwhile
         self._same_era()
+        if self.place and self.post.leader is None:
+            return  # a part of a validation or of an answer would be worse than a late one
         ahead = ahead_of(self.post, self.place)
         if ahead - self.rounds_begun > WINDOW:
             last = self.rounds_begun + left - (1 if self.place else 0)  # never all of a part
@@ -109,7 +111,8 @@ class Live(ProjectedNetwork):
         self.post.reach(begun)
         for party in self.post.present():
             if not reached(self.post.peers[party].told, before):
-                self.post.beat(party)
+                self.post.peers[party].told = begun
+                self.post.tell(party, BEAT, begun)
         await self._company()
         if self.rounds_begun < WINDOW:
             return

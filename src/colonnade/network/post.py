@@ -33,7 +33,7 @@ BEAT, ASK, LACK, START, CALL = "beat", "ask", "lack", "start", "call"
 KEPT = 8  # exchanges of which a party can send its messages again
 UNREAD = 64  # letters of one sender that are kept for exchanges to come
 BOXES = 16  # registers of one sender
-BRANCHES = 64  # programs that a party may have side by side
+BRANCHES = 256  # programs that a party may have side by side
 EARLY = 1024  # messages of an era that is not known yet
 VERSIONS = 4  # of a register, so that a sender may be a little ahead
 
@@ -319,7 +319,8 @@ class Post:
         """What comes for this place from now on is too late."""
         self.passed[branch(place)] = place
         if len(self.letters) > UNREAD:
-            old = [key for key in self.letters if reached(place, key[0])]
+            # not those of this very place: they are about to be read
+            old = [key for key in self.letters if key[0] != place and reached(place, key[0])]
             for key in old:
                 del self.letters[key]
         if len(self.lacking) > EARLY:
