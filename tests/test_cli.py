@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+from contextlib import chdir, redirect_stderr, redirect_stdout
+from io import StringIO
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
+
+from colonnade.cli import main
 
 EXPERIMENT = """
 name = "quick"
@@ -33,6 +39,26 @@ epochs = 2
 
 
 def colonnade(*args: str, folder: Path, **env: str) -> subprocess.CompletedProcess[str]:
+    """In this process: a new one takes seconds to begin."""
+    out, err, code = StringIO(), StringIO(), 0
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    with (
+        patch.dict(os.environ, {"COLUMNS": "200", **env}),
+        patch.object(sys, "argv", ["colonnade", *args]),
+        chdir(folder),
+        redirect_stdout(out),
+        redirect_stderr(err),
+    ):
+        try:
+            main()
+        except SystemExit as end:
+            code = int(end.code or 0)
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+    return subprocess.CompletedProcess(args, code, out.getvalue(), err.getvalue())
+
+
+def process(*args: str, folder: Path, **env: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", "from colonnade.cli import main; main()", *args],
         cwd=folder,
@@ -56,13 +82,13 @@ def save(path: Path, rows: list[list[str]]) -> None:
 
 def test_run_prints_a_table_writes_the_folder_and_goes_on_when_called_again(tmp_path: Path) -> None:
     (tmp_path / "quick.toml").write_text(EXPERIMENT)
-    first = colonnade("run", "quick.toml", folder=tmp_path)
+    first = process("run", "quick.toml", folder=tmp_path)
     assert first.returncode == 0, first.stderr
     assert "split" in first.stdout
     assert "Test accuracy" in first.stdout
     folder = tmp_path / "runs" / "quick"
     assert {p.name for p in folder.iterdir()} == {
-        "config.toml", "results.jsonl", "history", "ledger", "models", "report.html",
+        "config.toml", "results.jsonl", "history", "ledger", "course", "models", "report.html",
     }  # fmt: skip
     before = (folder / "results.jsonl").read_bytes()
     assert colonnade("run", "quick.toml", folder=tmp_path).returncode == 0
@@ -74,7 +100,7 @@ def test_run_prints_a_table_writes_the_folder_and_goes_on_when_called_again(tmp_
 
 def test_json_is_one_document_on_standard_output(tmp_path: Path) -> None:
     (tmp_path / "quick.toml").write_text(EXPERIMENT)
-    done = colonnade("run", "quick.toml", "--json", "--set", "seeds=[3]", folder=tmp_path)
+    done = process("run", "quick.toml", "--json", "--set", "seeds=[3]", folder=tmp_path)
     document = json.loads(done.stdout)
     assert [result["seed"] for result in document["results"]] == [3]
     listing = json.loads(colonnade("datasets", "--json", folder=tmp_path).stdout)
@@ -108,7 +134,7 @@ def test_reproduce_lists_what_there_is_and_how_long_it_takes(tmp_path: Path) -> 
 def test_reproduce_puts_our_figures_beside_the_papers_and_goes_on_when_called_again(
     tmp_path: Path,
 ) -> None:
-    command = ("reproduce", "dvfl-period", "--scale", "smoke")
+    command = ("reproduce", "dvfl-period", "--scale", "smoke", "--jobs", "1")
     first = colonnade(*command, folder=tmp_path, COLONNADE_DATA=str(tmp_path))
     assert first.returncode == 0, first.stderr
     for text in ("paper", "97.30", "substitute for MNIST", "to the byte", "holds", "Report: "):

@@ -281,7 +281,7 @@ def test_the_device_that_has_other_rows_than_most_ends_before_it_takes_part(tmp_
 
 
 def test_as_many_may_ask_at_once_as_there_are_devices(tmp_path: Path) -> None:
-    fed = federation(parties=16, epochs=1, gossip=1)
+    fed = federation(parties=9, epochs=1, gossip=1)
     field = Field(fed, tmp_path)
 
     async def story() -> None:
