@@ -43,6 +43,7 @@ NAME = re.compile(
 )
 DROPOUT = 0.3  # of the methods whose name begins with CD- or PD-
 WIDEST_HEAD = 128
+ROWS_OF_ALL = 65_536  # predicted at a time, summed over the aggregators
 WITNESSES = 64  # more of them would tell the same, and talk much
 UNKNOWN = 1e30  # a loss
 NOTHING = ((0.0,), (UNKNOWN,), (0.0,), (UNKNOWN,), (0.0,))  # heard of nobody
@@ -293,9 +294,11 @@ class MAGS(Algorithm):
         return self.unlabelled_rounds + len(self.batches)
 
     def predict_rows(self, net: Network) -> int:
-        """Who is late is drawn for a batch, too."""
+        """Who is late is drawn for a batch, too. Many aggregators make large messages of few
+        rows."""
         late = net.phase == "inference" and self.set.deadline is not None
-        return self.set.batch if late else super().predict_rows(net)
+        few = max(self.set.batch, ROWS_OF_ALL // len(self.aggregators))
+        return self.set.batch if late else min(super().predict_rows(net), few)
 
     @property
     def patience(self) -> int:
