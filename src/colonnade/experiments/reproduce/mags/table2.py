@@ -194,6 +194,6 @@ REPRODUCTION = Reproduction(
     "Accuracy and messages on six graphs",
     "MAGS, table 2",
     CITATION,
-    {"smoke": "10 s", "quick": "4 min", "full": "2 h"},
+    {"smoke": "10 s", "quick": "6 min", "full": "2 h"},
     _study,
 )

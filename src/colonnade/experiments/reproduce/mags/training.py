@@ -134,6 +134,6 @@ REPRODUCTION = Reproduction(
     "Links that fail in training, and encoders that learn alone",
     "beyond MAGS",
     CITATION,
-    {"smoke": "10 s", "quick": "6 min", "full": "3 h"},
+    {"smoke": "10 s", "quick": "7 min", "full": "3 h"},
     _study,
 )
