@@ -6,9 +6,7 @@ aggregator, which is a device as well, joins what reached it and predicts; round
 the aggregators' log-probabilities; whoever wants an answer asks one device. In training messages
 are left out at random (dropout), so that predictions survive when messages are lost.
 
-Labels are known to all aggregators, and nobody decides for others: how well each does on the
-validation rows goes from neighbour to neighbour, and from the same figures all draw the same
-conclusion.
+Labels are known to all aggregators, and nobody decides for others: see `leaderless.py`.
 """
 
 from __future__ import annotations
@@ -17,7 +15,6 @@ import math
 import re
 from collections.abc import Sequence
 from functools import cached_property
-from statistics import fmean
 from typing import Any, ClassVar, Literal, cast
 
 import msgspec
@@ -25,15 +22,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from colonnade.algorithms.algorithm import Algorithm, Exchange, Settings
+from colonnade.algorithms.algorithm import Exchange, Settings
 from colonnade.algorithms.answers import Answers, metrics
+from colonnade.algorithms.leaderless import Leaderless
 from colonnade.algorithms.models import encoder_widths, make_decoder, make_encoder, make_head
 from colonnade.algorithms.objectives import OBJECTIVES, UNSUPERVISED, Pupils
-from colonnade.algorithms.task import Batch, InOrder, LocalBatches, Part, Task
+from colonnade.algorithms.task import InOrder, LocalBatches, Part, Task
 from colonnade.errors import InputError
 from colonnade.models.layers import Committee, Slots, cross_entropy, mlp
 from colonnade.models.stack import Stack
-from colonnade.network import ABSENT, ALL, Group, Inbox, Network, deadline, is_absent, locally
+from colonnade.network import ABSENT, ALL, Group, Inbox, Network, deadline, locally
 from colonnade.network.parcel import Wait
 from colonnade.network.topology import Links
 from colonnade.seeds import numpy_stream, torch_stream
@@ -44,9 +42,6 @@ NAME = re.compile(
 DROPOUT = 0.3  # of the methods whose name begins with CD- or PD-
 WIDEST_HEAD = 128
 ROWS_OF_ALL = 65_536  # predicted at a time, summed over the aggregators
-WITNESSES = 64  # more of them would tell the same, and talk much
-UNKNOWN = 1e30  # a loss
-NOTHING = ((0.0,), (UNKNOWN,), (0.0,), (UNKNOWN,), (0.0,))  # heard of nobody
 SLOWLY = 0.05  # how fast a mean follows what comes
 
 
@@ -115,11 +110,10 @@ class MAGSSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             raise InputError(f"depth = {self.depth}: deals out the usual head; leave out head")
 
 
-class MAGS(Algorithm):
+class MAGS(Leaderless):
     name = "mags"
     settings = MAGSSettings
     usual_epochs = 100
-    led = False
     outside = ("entity",)
     exchanges = (
         Exchange("encoding", "devices", "aggregators", "an encoding of the columns, row by row"),
@@ -137,8 +131,6 @@ class MAGS(Algorithm):
         self.set: MAGSSettings = settings.resolved()
         self.devices = Group("devices", task.clients, "client")
         self.chosen = self.choose()  # which devices aggregate
-        step = -(-len(self.chosen) // WITNESSES)
-        self.witnesses = range(0, len(self.chosen), step)  # aggregators whose validation counts
         parties = tuple(task.clients[i] for i in self.chosen)
         self.aggregators = Group("aggregators", parties, "aggregator")
         self.entity = Group("entity", task.players.get("entity", ("entity",)), "owner")
@@ -317,23 +309,6 @@ class MAGS(Algorithm):
         here = net.here(self.devices)
         return kept if len(here) == len(kept) else kept[list(here)]
 
-    async def decide(self, net: Network, batch: Batch, loss: Any) -> Sequence[float]:
-        """Everybody hears how the aggregators do, and draws the same conclusion."""
-        apart, best = net.within("validation"), self.progress["best"]
-        told = await self.tell_everybody(apart, await self.validate(apart))
-        heard = told[:, told[0] > 0].T.tolist()  # by witness that was heard of
-        _, losses, accuracies, lowest, rounds = zip(*heard, strict=True) if heard else NOTHING
-        if min(lowest) < self.progress["loss"]:  # this party was away when it was told
-            self.progress["loss"] = min(lowest)
-            best = rounds[lowest.index(min(lowest))] - 1
-        found = {"validation_loss": fmean(losses), "validation_accuracy": fmean(accuracies)}
-        mean = torch.nan if is_absent(loss) else loss.mean()
-        round, stop = self.judge(net, batch, mean, found).tolist()
-        return (round if round == net.round else best), stop
-
-    def better(self, accuracy: float, loss: float) -> bool:
-        return loss < self.progress["loss"]
-
     async def validate(self, net: Network) -> Any:
         """Loss and accuracy of every aggregator by itself. [aggregators here, 2]"""
         part, found = self.data.validation, []
@@ -341,27 +316,6 @@ class MAGS(Algorithm):
             z = await self.opine(net, part.x.index_select(1, rows), len(rows))
             found.append(locally(scores, z, part.y.index_select(0, rows)))
         return locally(lambda *sums: torch.stack(sums).sum(0) / part.rows, *found)
-
-    async def tell_everybody(self, net: Network, found: Tensor) -> Tensor:
-        """From neighbour to neighbour, until everybody knows of every witness: 1 (it was heard of),
-        its loss and accuracy, the lowest loss that it knows of, and the number of rounds until
-        then. [5, witnesses]"""
-        here, so_far = list(net.here(self.devices)), self.progress
-        told: Any = torch.zeros(len(here), 5, len(self.witnesses)) if here else ABSENT
-        best = torch.tensor([min(so_far["loss"], UNKNOWN), so_far["best"] + 1])
-        for i, k in enumerate(net.here(self.aggregators)):
-            if k in self.witnesses:
-                mine = torch.cat([torch.ones(1), found[i], best])
-                told[here.index(self.chosen[k]), :, self.witnesses.index(k)] = mine
-        for _ in range(self.hops):
-            inbox = await self.say(net, told, self.devices)
-            told = locally(lambda inbox: inbox.value.amax(1), inbox)
-        heard = await self.say(net, told, self.entity)
-        return told[0] if here else heard.value[0].amax(0)
-
-    async def say(self, net: Network, told: Tensor, to: Group) -> Inbox:
-        shape = (5, len(self.witnesses))
-        return await net.send(told, self.devices, to, kind="validation", shape=shape)
 
     # -- prediction: algorithm 1 ------------------------------------------------------------------
 

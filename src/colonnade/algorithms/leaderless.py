@@ -1,0 +1,82 @@
+"""Algorithms in which nobody leads: who decides which epoch was the best, and when to stop.
+
+Nobody decides for others. How well each aggregator does on the validation rows goes from neighbour
+to neighbour, and from the same figures all draw the same conclusion.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from statistics import fmean
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from colonnade.algorithms.algorithm import Algorithm
+from colonnade.algorithms.task import Batch
+from colonnade.network import ABSENT, Group, Inbox, Network, is_absent, locally
+
+WITNESSES = 64  # more of them would tell the same, and talk much
+UNKNOWN = 1e30  # a loss
+NOTHING = ((0.0,), (UNKNOWN,), (0.0,), (UNKNOWN,), (0.0,))  # heard of nobody
+
+
+class Leaderless(Algorithm):
+    """Devices on a graph, some of which aggregate and have the labels."""
+
+    led: ClassVar[bool] = False
+
+    devices: Group
+    aggregators: Group
+    chosen: tuple[int, ...]  # which devices aggregate
+    entity: Group  # somebody outside, who must know when to ask
+    hops: int  # from anybody to anybody
+
+    @property
+    def witnesses(self) -> range:
+        """Aggregators whose validation counts: all, or evenly spread ones."""
+        return range(0, len(self.chosen), -(-len(self.chosen) // WITNESSES))
+
+    @abstractmethod
+    async def validate(self, net: Network) -> Any:
+        """Loss and accuracy of every aggregator by itself. [aggregators here, 2]"""
+
+    async def decide(self, net: Network, batch: Batch, loss: Any) -> Sequence[float]:
+        """Everybody hears how the aggregators do, and draws the same conclusion."""
+        apart, best = net.within("validation"), self.progress["best"]
+        told = await self.tell_everybody(apart, await self.validate(apart))
+        heard = told[:, told[0] > 0].T.tolist()  # by witness that was heard of
+        _, losses, accuracies, lowest, rounds = zip(*heard, strict=True) if heard else NOTHING
+        if min(lowest) < self.progress["loss"]:  # this party was away when it was told
+            self.progress["loss"] = min(lowest)
+            best = rounds[lowest.index(min(lowest))] - 1
+        found = {"validation_loss": fmean(losses), "validation_accuracy": fmean(accuracies)}
+        mean = torch.nan if is_absent(loss) else loss.mean()
+        round, stop = self.judge(net, batch, mean, found).tolist()
+        return (round if round == net.round else best), stop
+
+    def better(self, accuracy: float, loss: float) -> bool:
+        return loss < self.progress["loss"]
+
+    async def tell_everybody(self, net: Network, found: Tensor) -> Tensor:
+        """From neighbour to neighbour, until everybody knows of every witness: 1 (it was heard of),
+        its loss and accuracy, the lowest loss that it knows of, and the number of rounds until
+        then. [5, witnesses]"""
+        here, so_far = list(net.here(self.devices)), self.progress
+        told: Any = torch.zeros(len(here), 5, len(self.witnesses)) if here else ABSENT
+        best = torch.tensor([min(so_far["loss"], UNKNOWN), so_far["best"] + 1])
+        for i, k in enumerate(net.here(self.aggregators)):
+            if k in self.witnesses:
+                mine = torch.cat([torch.ones(1), found[i], best])
+                told[here.index(self.chosen[k]), :, self.witnesses.index(k)] = mine
+        for _ in range(self.hops):
+            inbox = await self.say(net, told, self.devices)
+            told = locally(lambda inbox: inbox.value.amax(1), inbox)
+        heard = await self.say(net, told, self.entity)
+        return told[0] if here else heard.value[0].amax(0)
+
+    async def say(self, net: Network, told: Tensor, to: Group) -> Inbox:
+        shape = (5, len(self.witnesses))
+        return await net.send(told, self.devices, to, kind="validation", shape=shape)
