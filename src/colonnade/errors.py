@@ -16,5 +16,9 @@ class PartyLost(ColonnadeError):
     """A party that the method cannot go on without does not answer."""
 
 
+class Diverged(ColonnadeError):
+    """The loss is not a number any more."""
+
+
 class Deadlock(ColonnadeError):
     """Programs wait for each other and nothing can happen any more."""

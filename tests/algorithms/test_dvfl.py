@@ -166,7 +166,7 @@ def test_bytes_count_what_the_owner_collects(tmp_path: Path) -> None:
         "methods": [{"algorithm": "dvfl", "aggregators": 0, "client_epochs": 1, "epochs": 1}],
     }
     result = colonnade.run(table, out=tmp_path).results[0]
-    assert result.cost["bytes"] == 180 * 64 * 4 + 4 * 2 * 4  # and a decision to each client
+    assert result.cost["bytes"] == 180 * 64 * 4 + 4 * 3 * 4  # and a decision to each client
 
 
 def test_the_last_thing_that_aggregators_learn_from_is_the_newest_they_read(

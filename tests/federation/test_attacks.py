@@ -213,7 +213,7 @@ def test_what_does_not_fit_counts_as_not_arrived(
     leader = members[fed.speaker]
     assert leader.post.refused > 10
     assert leader.state.result is not None
-    assert leader.state.result.notes == (f"tested without {ATTACKER}",)
+    assert leader.state.result.notes == (f"tested without {ATTACKER} (did not answer in time)",)
     for party in fed.members:
         tensors = members[party].algorithm.tensors(members[party].net)[party]
         assert all(bool(value.isfinite().all()) for value in tensors.values())

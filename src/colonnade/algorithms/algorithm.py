@@ -25,12 +25,14 @@ from torch import Tensor, nn
 from colonnade.algorithms import checkpoint
 from colonnade.algorithms.models import make_encoder
 from colonnade.algorithms.task import Batch, Batches, Holding, Part, Task
+from colonnade.algorithms.versions import Ballot, Versions
 from colonnade.data.partition import VerticalData
 from colonnade.errors import InputError
 from colonnade.models.optim import Optimizer
 from colonnade.models.stack import Stack
 from colonnade.network import ABSENT, Group, Network, is_absent, locally
 from colonnade.network.network import World
+from colonnade.network.parts import Version
 from colonnade.seeds import seed_of, seeded
 
 MOST_EPOCHS = 300
@@ -111,7 +113,27 @@ class Exchange:
     what: str
 
 
-DECISION = "whether to go on and which epoch was the best so far; two numbers per epoch"
+DECISION = "whether to go on, and which two versions of the model to keep; three numbers per epoch"
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What the parties agree on after an epoch. Rounds stand for versions."""
+
+    best: int
+    sure: int  # the best version that is kept by all who took part in it; -1: none
+    stop: bool
+    version: Version  # of this round
+    over: bool = False  # all epochs are done; more follow while somebody lacks the best
+    lacking: tuple[str, ...] = ()  # those who were not there when the best was measured
+
+    def numbers(self) -> Tensor:
+        return torch.tensor([self.best, self.sure, self.stop], dtype=torch.float32)
+
+    @classmethod
+    def of(cls, told: Sequence[float], version: Version) -> Decision:
+        best, sure, stop = told
+        return cls(int(best), int(sure), bool(stop), version)
 
 
 @dataclass
@@ -147,11 +169,17 @@ class Algorithm(ABC):
         self.memory: dict[str, Any] = {}  # what the label holder keeps
         self.memory_kept: list[str] = []  # what of it is on disk
         self.checkpoints: Path | None = None  # where parties keep their state after every epoch
+        self.writer: Callable[[Callable[[], None]], None] | None = None  # None: writes at once
+        self.keep_now: Callable[[Network], None] = self.keep  # what must not be lost
         # The best validation so far (accuracy, loss), the lowest loss, epochs without either; the
-        # round whose models are the best.
+        # round whose version is the best; the epoch after which the training was over.
         self.progress: dict[str, float] = {"accuracy": -1, "loss": 1e300, "lowest": 1e300}
-        self.progress |= {"waited": 0, "stopped": 0, "best": -1}
-        self.best_models: dict[str, Any] = {}
+        self.progress |= {"waited": 0, "stopped": 0, "best": -1, "over": -1}
+        self.versions = Versions(self)
+        self.extra_epochs = 0  # at most so many more while a party that is there lacks the best
+        self.frozen = False  # only the label holder learns now
+        self.committed: int | None = None  # parts that were final at this round are in use
+        self.also: dict[str, Any] = {}  # what else is to be kept with a checkpoint
         self.course: list[float] = []  # accuracy of the last test, batch by batch
         self._losses: Any = 0.0
         settings.check(task)
@@ -186,6 +214,11 @@ class Algorithm(ABC):
         """The choreography of prediction: logits at the label holder. [rows, classes]"""
 
     # -- what it can use --------------------------------------------------------------------------
+
+    @cached_property
+    def ballot(self) -> Ballot:
+        """What the label holder knows of the versions that may be the best."""
+        return Ballot(self.world().parties)
 
     def world(self, **facts: Any) -> World:
         """The federation of this algorithm; `facts`: topology, fault, delays."""
@@ -258,13 +291,23 @@ class Algorithm(ABC):
     def batches(self) -> Batches:
         rows = self.task.rows["train"]
         size = min(self.set.batch, rows)
-        epochs = self.epochs or min(MOST_EPOCHS, max(self.usual_epochs, -(-ROUNDS * size // rows)))
-        return Batches(rows, size, epochs, self.task.seed)
+        return Batches(rows, size, self.usual + self.extra_epochs, self.task.seed)
+
+    @cached_property
+    def usual(self) -> int:
+        """Epochs of the training with labels, unless it stops earlier."""
+        rows = self.task.rows["train"]
+        size = min(self.set.batch, rows)
+        return self.epochs or min(MOST_EPOCHS, max(self.usual_epochs, -(-ROUNDS * size // rows)))
+
+    @property
+    def labelled_rounds(self) -> int:
+        return self.usual * self.batches.per_epoch
 
     @property
     def total_rounds(self) -> int:
-        """At most so many rounds, for the progress bar."""
-        return len(self.batches)
+        """Usually at most so many rounds, for the progress bar."""
+        return self.unlabelled_rounds + self.labelled_rounds
 
     @property
     def unlabelled_rounds(self) -> int:
@@ -274,75 +317,147 @@ class Algorithm(ABC):
     @property
     def patience(self) -> int:
         """Epochs without better validation before stopping: 10, or a sixth of many, unless set."""
-        return self.set.patience or max(10, self.batches.epochs // 6)
+        return self.set.patience or max(10, self.usual // 6)
 
     def predict_rows(self, net: Network) -> int:
         """Rows per exchange of a prediction: faults hold for a batch, as in training."""
         return self.set.batch if net.faulty else PREDICT_ROWS
 
     async def end_of_round(self, net: Network, batch: Batch, loss: Any) -> bool:
-        """Add up the losses; after the last batch of an epoch validate where the labels are, keep
-        the best models, and agree whether to stop."""
+        """Add up the losses; after the last batch of an epoch measure this version of the model
+        where the labels are, agree on the best version and on whether to stop, and keep the parts
+        of the best."""
         self._losses = self._losses + loss
+        locally(net.check_loss, loss)
         if not batch.last:
             return False
         total, self._losses = self._losses, 0.0
-        if not self.data.validation.rows:
-            locally(lambda total: self._tell(net, batch, total, {}), total)
-            self.keep(net)
-            return False
-        best, stop = await self.decide(net, batch, total)
-        if best != self.progress["best"]:  # this round's; or a party was away when it was told
-            self.best_models = {name: stack.snapshot() for name, (_, stack) in self.stacks.items()}
-        self.progress |= {"stopped": stop, "best": best}
+        measured = bool(self.data.validation.rows)
+        decision = await (self.decide if measured else self.go_on)(net, batch, total)
+        self.keep_versions(net, decision)
+        self.progress |= {"stopped": decision.stop, "best": decision.best}
         self.keep(net)
-        return bool(stop)
+        return decision.stop
+
+    def keep_versions(self, net: Network, decision: Decision) -> None:
+        """Keep the parts that were decided on, as far as they are here: a party that was away then
+        has none, and makes up none."""
+        wanted = (decision.best, decision.sure)
+        if net.round in wanted and decision.version not in self.versions.parts:
+            self.versions.take(net, decision.version)
+        self.versions.keep_only(net, wanted)
 
     def keep(self, net: Network, rounds: int | None = None) -> None:
         """Keep the state of the parties here as it is after so many rounds; those begun if not
         told."""
         if self.checkpoints is not None:
             done = net.rounds_begun if rounds is None else rounds
-            checkpoint.keep(self, net, self.checkpoints, done)
+            checkpoint.keep(self, net, self.checkpoints, done, self.writer)
 
-    async def decide(self, net: Network, batch: Batch, loss: Any) -> Sequence[float]:
-        """The round with the best models so far, and whether to stop, told to everybody by who
-        holds the labels."""
-        logits, y = await self.validate(net), self.data.validation.y
+    async def decide(self, net: Network, batch: Batch, loss: Any) -> Decision:
+        """The best version so far and whether to stop, told to everybody by the label holder."""
+        apart = net.within("validation")
+        logits, y = await self.validate(apart), self.data.validation.y
         found = locally(measure, logits, y, "validation")
-        verdict = locally(lambda *args: self.judge(net, batch, *args), loss, found)
-        return await net.agree(verdict, self.labels)
+        verdict = locally(lambda *args: self.judge(net, apart, batch, *args), loss, found)
+        if not is_absent(verdict) and verdict.over and not verdict.stop:
+            await net.reunite()  # those who lack the best version may be away, and return
+            gone = set(net.away_since(net.now, verdict.lacking)) == set(verdict.lacking)
+            verdict = replace(verdict, stop=gone)
+        told = await net.agree(locally(lambda verdict: verdict.numbers(), verdict), self.labels)
+        return Decision.of(told, (net.generation, net.round))
+
+    async def go_on(self, net: Network, batch: Batch, loss: Any) -> Decision:
+        """Without validation rows the newest version is the best; nobody has to be told."""
+        locally(lambda loss: self._tell(net, batch, loss, {}), loss)
+        version = (net.generation, net.round)
+        before = int(self.progress["best"])
+        if net.here(self.labels):
+            self.ballot.add(net, version, float(net.round), 0.0)
+            _, sure = self.ballot.settle(net)
+            before = before if sure is None else sure.version[1]
+        return Decision(net.round, before, batch.epoch + 1 >= self.usual, version)
 
     async def validate(self, net: Network) -> Any:
         """Logits of the validation rows, where the labels are."""
-        return await self.predict(net.within("validation"), self.data.validation)
+        return await self.predict(net, self.data.validation)
 
     def _tell(self, net: Network, batch: Batch, loss: Any, metrics: dict[str, float]) -> None:
         mean = float(torch.as_tensor(loss).mean()) / self.batches.per_epoch
         self.watch(Point(net.round + 1, batch.epoch + 1, {"train_loss": mean, **metrics}))
 
-    def judge(self, net: Network, batch: Batch, loss: Any, metrics: dict[str, float]) -> Tensor:
-        """What `decide` is to tell, given the losses of this epoch and the validation."""
+    def judge(
+        self, net: Network, apart: Network, batch: Batch, loss: Any, metrics: dict[str, float]
+    ) -> Decision:
+        """What the label holder tells everybody, given the losses of this epoch and the validation,
+        which was measured on `apart`."""
         self._tell(net, batch, loss, metrics)
         accuracy, value = metrics["validation_accuracy"], metrics["validation_loss"]
-        so_far = self.progress
-        better = self.better(accuracy, value)
-        # On a plateau the loss creeps down long before the accuracy moves: not standing still.
-        so_far["waited"] = 0 if better or value < so_far["lowest"] else so_far["waited"] + 1
-        so_far["lowest"] = min(so_far["lowest"], value)
-        if better:
-            so_far |= {"accuracy": accuracy, "loss": value}
-        best = net.round if better else so_far["best"]
-        return torch.tensor([float(best), float(so_far["waited"] >= self.patience)])
+        new = self.ballot.add(apart, (net.generation, net.round), accuracy, value)
+        best, sure = self.ballot.settle(net)
+        self.count_patience(value, best is new, self.ballot.complete(new))
+        if best is new:
+            self.progress |= {"accuracy": accuracy, "loss": value}
+            self.versions.take(net, new.version)  # before anybody is told, so that it is not lost
+        lacking = [] if self.frozen else [p for p in self.ballot.parties if p not in best.company]
+        stop, over = self.when_to_stop(batch, whole=not lacking)
+        rounds = best.version[1], -1 if sure is None else sure.version[1]
+        return Decision(*rounds, stop, new.version, over, tuple(lacking))
 
-    def better(self, accuracy: float, loss: float) -> bool:
-        """Than the best validation so far."""
-        return (accuracy, -loss) > (self.progress["accuracy"], -self.progress["loss"])
+    def count_patience(self, loss: float, better: bool, complete: bool = True) -> None:
+        """Epochs without a better version. On a plateau the loss creeps down long before the
+        accuracy moves: not standing still. Nor is an epoch counted that somebody missed."""
+        so_far = self.progress
+        if better or loss < so_far["lowest"]:
+            so_far["waited"] = 0
+        elif complete:
+            so_far["waited"] += 1
+        so_far["lowest"] = min(so_far["lowest"], loss)
+
+    def when_to_stop(self, batch: Batch, whole: bool) -> tuple[bool, bool]:
+        """Whether to stop, and whether the training is over as far as its epochs and its patience
+        go: if somebody lacks the best version (not `whole`), `extra_epochs` follow."""
+        so_far = self.progress
+        over = so_far["waited"] >= self.patience or batch.epoch + 1 >= self.usual
+        if over and so_far["over"] < 0:
+            so_far["over"] = batch.epoch
+        if not over or whole:
+            so_far["over"] = batch.epoch if over else -1
+        spent = batch.epoch - so_far["over"] >= self.extra_epochs
+        last = batch.epoch + 1 >= self.batches.epochs
+        return over and (whole or spent or last), over
 
     def keep_best(self) -> None:
-        """Go back to the models of the epoch with the best validation."""
-        for name, snapshot in self.best_models.items():
-            self.stacks[name][1].restore(snapshot)
+        """Go back to the best version, as far as this party has its part."""
+        best = self.versions.newest_of(int(self.progress["best"]))
+        if best is not None:
+            self.versions.load(best)
+
+    async def freeze(self, net: Network, *stacks: str) -> None:
+        """The models of these stacks are final from here on. Every party keeps them before anything
+        is made of them, and waits for the others. A party that comes too late for that has no part
+        of this model."""
+        mark = net.rounds_begun
+        mine = [name for name, (group, _) in self.stacks.items() if net.here(group)]
+        whole = all(name in stacks for name in mine)  # nothing of this party changes any more
+
+        def keep(late: bool) -> bool:
+            if not whole:
+                if not late:
+                    self.keep_now(net)
+                return True
+            if self.versions.final is None and not late:
+                self.versions.take(net, (net.generation, mark), final=True)
+            if self.versions.final is not None:
+                self.versions.load(self.versions.final)
+            return self.versions.final is not None
+
+        await net.commit(keep)
+        self.frozen = True
+        if net.here(self.labels) and self.committed != mark:
+            self.committed = mark
+            self.keep_now(net)
+            self.versions.announce(net)
 
     def remember(self, net: Network, name: str, value: Any) -> None:
         """Keep something where the labels are, beside the models. After a restart what was kept
@@ -367,14 +482,10 @@ class Algorithm(ABC):
 
     # -- models as files --------------------------------------------------------------------------
 
-    def save(self, folder: Path, net: Network) -> None:
-        """One safetensors file per party that runs here."""
-        folder.mkdir(parents=True, exist_ok=True)
+    def save(self, folder: Path, net: Network, *, durable: bool = False) -> None:
+        """One safetensors file per party that runs here. `durable`: it survives a power cut."""
         for party, tensors in self.tensors(net).items():
-            safetensors.torch.save_file(
-                {name: value.contiguous() for name, value in tensors.items()},
-                folder / f"{party}.safetensors",
-            )
+            checkpoint.write(folder / f"{party}.safetensors", tensors, {}, durable=durable)
 
     def load(self, folder: Path, net: Network) -> None:
         for party, tensors in self.tensors(net).items():

@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,21 +30,36 @@ if TYPE_CHECKING:
 
 SUFFIX = ".checkpoint.safetensors"
 MEMORY = ".memory.safetensors"
+START_OVER = "restore the file, or start this party over with --fresh"
 
 
 class CheckpointError(ColonnadeError):
     """The state of a party could not be kept; the one before still holds."""
 
 
-def write(path: Path, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
+def write(
+    path: Path, tensors: dict[str, Tensor], facts: dict[str, Any], *, durable: bool = True
+) -> None:
     """Whole or not at all: a full disk leaves what was there before."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
+    job(path, tensors, facts, durable=durable)()
+
+
+def job(
+    path: Path, tensors: dict[str, Tensor], facts: dict[str, Any], *, durable: bool = True
+) -> Callable[[], None]:
+    """The writing of these values as they are now, to be done whenever."""
     whole = {name: value.detach().contiguous().clone() for name, value in tensors.items()}
+    return lambda: _write(path, whole, {"facts": json.dumps(facts)}, durable)
+
+
+def _write(path: Path, whole: dict[str, Tensor], facts: dict[str, str], durable: bool) -> None:
+    partial = path.with_name(path.name + ".partial")
     try:
-        safetensors.torch.save_file(whole, partial, {"facts": json.dumps(facts)})
-        with partial.open("rb") as file:
-            os.fsync(file.fileno())  # a power cut must not leave an empty file under the name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        safetensors.torch.save_file(whole, partial, facts)
+        if durable:
+            with partial.open("rb") as file:
+                os.fsync(file.fileno())  # a power cut must not leave an empty file under the name
         os.replace(partial, path)
     except (OSError, safetensors.SafetensorError) as error:
         partial.unlink(missing_ok=True)
@@ -63,22 +79,56 @@ def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         raise InputError(f"{path}: not a checkpoint ({error})") from error
 
 
-def keep(algorithm: Algorithm, net: Network, folder: Path, rounds: int) -> None:
-    """Write the state of the parties here, as it is after so many rounds."""
+def facts_of(path: Path) -> dict[str, Any]:
+    """What stands in a file beside its tensors; nothing if the file is broken."""
+    try:
+        with safetensors.safe_open(path, "pt") as file:  # pyright: ignore[reportPrivateImportUsage]
+            return json.loads((file.metadata() or {})["facts"])
+    except (OSError, safetensors.SafetensorError, KeyError, ValueError):
+        return {}
+
+
+def fitting(
+    path: Path, name: str, wanted: Mapping[str, Tensor], found: Mapping[str, Tensor | None]
+) -> dict[str, Tensor]:
+    """The tensors of a file, if they can take the place of those that are wanted."""
+    fit: dict[str, Tensor] = {}
+    for key, like in wanted.items():
+        value = found.get(key)
+        what = f"{name}.{key}" if name else key
+        if value is None:
+            raise InputError(f"{path}: has no tensor {what}; {START_OVER}")
+        if value.shape != like.shape or value.dtype != like.dtype:
+            raise InputError(
+                f"{path}: {what} is {value.dtype} {tuple(value.shape)}, expected {like.dtype} "
+                f"{tuple(like.shape)}; {START_OVER}"
+            )
+        if value.is_floating_point() and not bool(value.isfinite().all()):
+            raise InputError(f"{path}: {what} holds values that are not finite; {START_OVER}")
+        fit[key] = value
+    return fit
+
+
+def keep(
+    algorithm: Algorithm,
+    net: Network,
+    folder: Path,
+    rounds: int,
+    writer: Callable[[Callable[[], None]], None] | None = None,
+) -> None:
+    """Write the state of the parties here, as it is after so many rounds. `writer` does the writing
+    a moment later; without it, it is done at once."""
     memory = {k: v for k, v in algorithm.memory.items() if not is_absent(v)}
     facts = {"rounds": rounds, "of": fingerprint(algorithm), "progress": algorithm.progress}
-    facts |= {"memory": sorted(memory)}
+    facts |= {"memory": sorted(memory), "committed": algorithm.committed}
+    facts |= {"ballot": algorithm.ballot.facts(), "also": algorithm.also}
     if memory and algorithm.memory_kept != facts["memory"]:
         write(folder / f"{algorithm.labels.parties[0]}{MEMORY}", memory, {})
         algorithm.memory_kept = facts["memory"]
     for party, tensors in state(algorithm, net).items():
-        mine = dict(tensors)
-        for name, snapshot in algorithm.best_models.items():
-            group, _ = algorithm.stacks[name]
-            for i, member in enumerate(net.here(group)):
-                if group.parties[member] == party:
-                    mine |= {f"best.{name}.{key}": value for key, value in snapshot[i].items()}
-        write(folder / f"{party}{SUFFIX}", mine, facts)
+        mine = tensors | algorithm.versions.tensors(net, party)
+        write_it = job(folder / f"{party}{SUFFIX}", mine, facts)
+        write_it() if writer is None else writer(write_it)
 
 
 def resume(algorithm: Algorithm, net: Network, folder: Path) -> bool:
@@ -93,23 +143,22 @@ def resume(algorithm: Algorithm, net: Network, folder: Path) -> bool:
         raise InputError(f"{folder}: holds the state of another training; choose another folder")
     if any(facts["rounds"] != told[0]["rounds"] for facts in told):
         raise InputError(f"{folder}: holds states of different rounds; start over without it")
-    best: dict[str, list[dict[str, Tensor]]] = {}
     for party, (tensors, _) in kept_by.items():
+        fit = fitting(folder / f"{party}{SUFFIX}", "", parties[party], tensors)
         with torch.no_grad():
             for name, value in parties[party].items():
-                value.copy_(tensors[name])
-        for name, (group, _) in algorithm.stacks.items():
-            prefix = f"best.{name}."
-            kept = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
-            if kept and party in group.parties:
-                best.setdefault(name, []).append(kept)
+                value.copy_(fit[name])
     if told[0]["memory"]:
         stored = read(folder / f"{algorithm.labels.parties[0]}{MEMORY}")
         if stored is None:
             raise InputError(f"{folder}: the memory of {algorithm.labels.parties[0]} is missing")
         algorithm.memory |= stored[0]
         algorithm.memory_kept = sorted(stored[0])
-    algorithm.best_models, algorithm.progress = best, told[0]["progress"]
+    algorithm.progress, algorithm.committed = told[0]["progress"], told[0]["committed"]
+    algorithm.versions.take_up(net, {party: tensors for party, (tensors, _) in kept_by.items()})
+    algorithm.ballot.restore(told[0]["ballot"])
+    algorithm.also = told[0]["also"]
+    algorithm.frozen = algorithm.committed is not None
     net.resume_at = sys.maxsize if algorithm.progress["stopped"] else told[0]["rounds"]
     for _, stack in algorithm.stacks.values():
         stack.resumed()

@@ -188,13 +188,10 @@ class DVFL(Algorithm):
     def unlabelled_rounds(self) -> int:
         return len(self.local_batches) + self.rounds_of_replay
 
-    @property
-    def total_rounds(self) -> int:
-        return self.unlabelled_rounds + len(self.batches)
-
     async def train(self, net: Network) -> None:
         await self.encode(net)
         await self.compress(net)
+        await self.freeze(net, "encoder", "decoder", "compressor", "expander")
         await self.supervise(net)
         self.keep_best()
 
@@ -258,7 +255,8 @@ class DVFL(Algorithm):
         """Columns → clients → aggregators → owner: encodings side by side, then by sender whether
         one came, as 0 or 1. [owner, rows, widths + senders]"""
         collected = [torch.zeros(1, 0, sum(self.offered) + len(self.offered))]
-        async for rows in net.rounds(InOrder(part.rows, self.predict_rows(net))):
+        size = self.predict_rows(net)
+        async for rows in net.rounds(InOrder(part.rows, size), unhurried=True):
             h = self.encoders.predict(part.x.index_select(1, rows))
             if self.set.aggregators:
                 inbox = await self.send(net, h, self.clients, self.aggregators, len(rows), wait)

@@ -79,12 +79,9 @@ class FedOnce(Algorithm):
     def unlabelled_rounds(self) -> int:
         return len(self.local_batches)
 
-    @property
-    def total_rounds(self) -> int:
-        return len(self.local_batches) + len(self.batches)
-
     async def train(self, net: Network) -> None:
         await self.encode(net)
+        await self.freeze(net, "encoder", "decoder")
         await self.supervise(net)
         self.keep_best()
 
@@ -122,7 +119,8 @@ class FedOnce(Algorithm):
     async def collect(self, net: Network, part: Part) -> Tensor:
         """[server, rows, all encodings], zeros where none came"""
         collected = [torch.zeros(1, 0, sum(self.widths))]
-        async for rows in net.rounds(InOrder(part.rows, self.predict_rows(net))):
+        size = self.predict_rows(net)
+        async for rows in net.rounds(InOrder(part.rows, size), unhurried=True):
             inbox = await net.send(
                 self.encoders.predict(part.x.index_select(1, rows)),
                 self.clients,

@@ -264,6 +264,7 @@ class MAGS(Leaderless):
             rows = batch.rows if batch.aligned else aligned + batch.rows
             up = net.call(self.devices)
             self.alone.learn(held.x.index_select(1, batch.rows), up, net.round, rows)
+        await self.freeze(net, *self.alone.pupils.names)
 
     async def learn_heads(self, net: Network, x: Tensor, y: Tensor, rows: int) -> Tensor:
         """One step at every aggregator, on whatever encodings come; no gradient goes back."""
@@ -281,10 +282,6 @@ class MAGS(Leaderless):
     def unlabelled_rounds(self) -> int:
         return 0 if self.set.objective is None else len(self.local_batches)
 
-    @property
-    def total_rounds(self) -> int:
-        return self.unlabelled_rounds + len(self.batches)
-
     def predict_rows(self, net: Network) -> int:
         """Who is late is drawn for a batch, too. Many aggregators make large messages of few
         rows."""
@@ -294,7 +291,7 @@ class MAGS(Leaderless):
 
     @property
     def patience(self) -> int:
-        return self.set.patience or self.batches.epochs  # the paper never stops early
+        return self.set.patience or self.usual  # the paper never stops early
 
     def kept(self, net: Network) -> Tensor | None:
         """Dropout: which messages are sent. A device always hears itself. [devices here,

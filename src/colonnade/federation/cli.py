@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from colonnade.console import paragraphs
+from colonnade.console import paragraphs, with_reasons
 from colonnade.errors import InputError
 
 if TYPE_CHECKING:
@@ -280,6 +280,7 @@ def _ids(text: str | None) -> list[str] | None:
 
 def _say_absent(found: Predicted, console: Console) -> None:
     absent = sorted({party for parties in found.absent for party in parties})
-    who = f"without {', '.join(absent)}" if absent else "with every party"
+    reasons = {party: found.reasons.get(party, "away") for party in absent}
+    who = f"without {with_reasons(reasons)}" if absent else "with every party"
     what = "prediction" if len(found.ids) == 1 else "predictions"
     console.print(Text(f"{len(found.ids)} {what}, {who}."))

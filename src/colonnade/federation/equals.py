@@ -10,19 +10,30 @@ from __future__ import annotations
 import logging
 import zlib
 from collections import deque
-from typing import Any
+from typing import Any, cast
 
 import msgspec
+from torch import Tensor
 
 from colonnade.algorithms.algorithm import measure
+from colonnade.console import with_reasons
 from colonnade.errors import InputError
 from colonnade.federation.federation import Federation
-from colonnade.federation.member import TRAINED, WAITING, Answer, Call, Member, text
-from colonnade.network import is_absent
+from colonnade.federation.member import (
+    RETURN,
+    TRAINED,
+    WAITING,
+    Answer,
+    Call,
+    Member,
+    text,
+)
+from colonnade.network import ABSENT, is_absent
 from colonnade.network.clock import SECOND
 from colonnade.network.live import Live
 from colonnade.network.network import Place
-from colonnade.network.post import CALL, END
+from colonnade.network.parts import Version
+from colonnade.network.post import CALL, END, Peer
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +47,7 @@ class Equal(Member):
         super().__init__(*arguments, born=born, once=once)
         self.asked = born  # so that calls of another life are not taken for new ones
         self.heard_of: dict[str, int] = {}  # the newest call of each caller
+        self.busy = 0  # answers that are being worked on
         self.to_do: dict[str, deque[Call]] = {}  # by caller; there while one is worked off
 
     async def train(self, net: Live) -> None:
@@ -50,9 +62,11 @@ class Equal(Member):
             raise InputError(f"{'; '.join(self.complaints)}; all parties need the same")
 
     async def afterwards(self) -> None:
-        await self.assemble()
+        known = self.record.known() if self.trained_before else None
+        await self.assemble(RETURN if known else self.post.returns)
+        self.choose_version()
         self.state.stage = "testing"
-        self.state.result = self.record.known() if self.trained_before else None
+        self.state.result = known
         if self.state.result is None:
             there = [peer for peer in self.post.peers.values() if peer.there]
             missed = self.trained_before or 2 * sum(p.reached(TESTED) for p in there) > len(there)
@@ -60,39 +74,61 @@ class Equal(Member):
             metrics, away = await test()
             self.state.metrics |= metrics
             notes = [*self.own.data.notes, OWN]
-            notes += [f"tested without {', '.join(sorted(away))}"] if away else []
+            notes += [f"tested without {with_reasons(away)}"] if away else []
+            notes += self.about_the_model() + self.attendance.notes()
             self.state.result = self.record.result(metrics, self.net.round + 1, notes)
         self.post.reach(TESTED)
         for party in self.post.present():
             self.post.beat(party)
         self.state.stage = "answering questions"
         while not self.once:
-            while not self.questions:
-                await self.clock.wait(self.wake)
-            question = self.questions.popleft()
+            question = await self.next_question()
             question.reply(await self.ask(question.ids))
         await self.see_off()
         self.over = True
 
-    async def test_with_all(self) -> tuple[dict[str, float], set[str]]:
-        """When all are done with the training, they test together. Metrics, and who was missed."""
-        net = self.quickly(TESTING, "test")
-        metrics = await self.algorithm.test(net) if self.algorithm.data.test.rows else {}
-        return metrics, net.silent | set(self.away())
+    def unsettled(self, party: str, peer: Peer, patience: int) -> bool:
+        """Nobody waits for one that is away while others have begun to test."""
+        begun = any(k.there and k.reached(TESTING) for k in self.post.peers.values())
+        return super().unsettled(party, peer, patience) and not (begun and not peer.there)
 
-    async def test_late(self) -> tuple[dict[str, float], set[str]]:
+    def choose_version(self) -> None:
+        """The best version that this device keeps; of two, the one that more neighbours keep. A
+        device that has none cannot answer."""
+        mine = sorted(self.algorithm.versions.parts)
+        best = self.algorithm.progress["best"]
+
+        def rank(version: Version) -> tuple[int, bool, Version]:
+            others = self.post.parts_of.values()
+            return sum(p.have(version) for p in others), version[1] == best, version
+
+        if mine:
+            self.use(max(mine, key=rank))
+
+    async def test_with_all(self) -> tuple[dict[str, float], dict[str, str]]:
+        """When all are done with the training, they test together. Metrics, and who was missed."""
+        if self.version is None or not self.algorithm.data.test.rows:
+            return {}, {}
+        there = self.post.present()
+        self.busy += 1
+        net = self.quickly((*TESTING, *self.version), "test")
+        metrics = await self.algorithm.test(net)
+        self.busy -= 1
+        return metrics, self.absent(there, net.silent, {})
+
+    async def test_late(self) -> tuple[dict[str, float], dict[str, str]]:
         """Who was away then asks the others to do so once more."""
         part = self.algorithm.data.test
-        if not part.rows:
-            return {}, set()
+        if self.version is None or not part.rows:
+            return {}, {}
         answer = await self.ask(None)
         known = not is_absent(answer.logits)
-        return measure(answer.logits, part.y, "test") if known else {}, set(answer.absent)
+        return measure(answer.logits, part.y, "test") if known else {}, answer.absent
 
     async def see_off(self) -> None:
         """Who leaves at once is missed by those who are still testing, or not back yet."""
         done: set[str] = set()
-        limit = self.clock.now + int(self.federation.network.gather * SECOND)
+        limit = self.clock.now + int(self.post.returns * SECOND)
         while self.clock.now < limit:
             done |= {p for p, peer in self.post.peers.items() if peer.reached(TESTED)}
             if len(done) == len(self.post.peers):
@@ -104,14 +140,23 @@ class Equal(Member):
     async def ask(self, ids: list[str] | None) -> Answer:
         """What this device makes of these rows, with the help of those that are there."""
         self.asked += 1
-        call = Call(self.asked, ids, caller=self.party)
+        call = Call(self.asked, ids, caller=self.party, version=self.version)
         there = self.post.present()
+        if not self.ready_for(call.version):
+            return Answer(cast(Tensor, ABSENT), {self.party: self.post.parts.newest()})
         self.pass_on(call, there)
+        self.busy += 1
         net = self.beside(call)
         logits = await self.algorithm.predict(net, self.part(ids))
+        self.busy -= 1
         self.note()
-        absent = [p for p in self.post.peers if p not in there or p in net.silent]
-        return Answer(logits, tuple(absent))
+        return Answer(logits, self.absent(there, net.silent, {}))
+
+    def ready_for(self, version: Version | None) -> bool:
+        """One version at a time: while this device answers for one, it does not for another."""
+        if self.busy and version != self.version:
+            return False
+        return self.use(version)
 
     def called(self, sender: str, note: str) -> None:
         try:
@@ -142,8 +187,11 @@ class Equal(Member):
         calls = self.to_do[caller]
         while calls:
             call = calls.pop()
-            if self.state.stage in TRAINED and self.knows(call):
+            trained = self.state.stage in TRAINED
+            if trained and self.knows(call) and self.ready_for(call.version):
+                self.busy += 1
                 await self.algorithm.predict(self.beside(call), self.part(call.ids))
+                self.busy -= 1
                 self.note()
             self.post.passes((*self.place_of(call), END, 0))  # what others sent for it is void
         del self.to_do[caller]
@@ -159,7 +207,8 @@ class Equal(Member):
         """Calls of different devices go on side by side, each in a branch of its own; what is sent
         for other rows, because somebody told of another call, is not taken for an answer."""
         rows = zlib.crc32("\x1f".join(call.ids or []).encode())
-        return (END, ~self.federation.members.index(call.caller), call.number, rows)
+        number = ~self.federation.members.index(call.caller)
+        return (END, number, call.number, rows, *(call.version or ()))
 
     def quickly(self, place: Place, program: str) -> Live:
         for peer in self.post.peers.values():  # who was late in training need not be so now

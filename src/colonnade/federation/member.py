@@ -7,6 +7,7 @@ test, through storms in virtual time.
 from __future__ import annotations
 
 import logging
+import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -20,8 +21,12 @@ from torch import Tensor
 from colonnade.algorithms.algorithm import Point, measure
 from colonnade.algorithms.checkpoint import CheckpointError
 from colonnade.algorithms.task import Part, pad_stack
-from colonnade.errors import InputError
+from colonnade.algorithms.versions import Store
+from colonnade.console import with_reasons
+from colonnade.errors import ColonnadeError, InputError
 from colonnade.experiments.results import LedgerRow, Result
+from colonnade.federation.attendance import Attendance
+from colonnade.federation.background import Background
 from colonnade.federation.digest import differences
 from colonnade.federation.federation import Federation
 from colonnade.federation.own import Own
@@ -30,14 +35,18 @@ from colonnade.network import ABSENT, is_absent
 from colonnade.network.clock import SECOND, Signal
 from colonnade.network.joining import finish, take_part
 from colonnade.network.live import Live, Rejoin, round_of
-from colonnade.network.post import CALL, END, Post
+from colonnade.network.parts import Parts, Version
+from colonnade.network.post import CALL, END, Peer, Post
 from colonnade.network.transport.transport import Transport
 
 log = logging.getLogger(__name__)
 
 WAITING = "waiting for the others"
 TRAINED = ("trained", "testing", "answering questions", "done")
-KEEP = 2.0  # seconds between two checkpoints
+KEEP = 0.1  # seconds between two checkpoints, at least
+SHARE = 0.005  # of the training so far: not more often than that
+COST = 0.03  # of the time, at most, is spent on checkpoints
+AGAIN = 2 * SECOND  # between two attempts to write what a full disk refused
 RETURN = 3.0  # seconds that a trained label holder, started again, waits for the others
 AT_ONCE = 1024  # rows of one question
 
@@ -57,6 +66,7 @@ class Call(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     account: bool = False  # tell what left you, instead
     over: bool = False  # there will be no more
     caller: str = ""  # where it is not the label holder who asks
+    version: Version | None = None  # of the model that answers
 
 
 class Account(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -73,7 +83,7 @@ class Answer:
     """Predictions for some rows, made without those who were absent."""
 
     logits: Tensor  # [rows, classes]
-    absent: tuple[str, ...]
+    absent: dict[str, str]  # and why
 
 
 @dataclass
@@ -121,11 +131,19 @@ class Member:
         self.post.greeting = text(Greeting(federation.digests, own.fingerprint))
         self.post.on_greeting, self.post.on_call = self.greeted, self.called
         self.post.on_change = self.changed
+        net = federation.network
+        self.post.returns, self.post.silence = net.returns, net.silence
+        self.post.loudness.multiple = net.loudness or math.inf
+        self.algorithm.extra_epochs = net.extra_epochs
+        self.algorithm.keep_now = lambda _: self.keep(self.net.rounds_begun)
+        self.attendance = Attendance(tuple(self.post.peers))
         self.record = Record(folder, federation)
         self.state = State(rounds=self.algorithm.total_rounds)
         self.calls: deque[tuple[int, Call]] = deque()  # with the era they belong to
         self.answered = (0, 0)  # era and number of the last call
-        self.silences: dict[int, set[str]] = {}  # by call: those others did not hear from
+        self.silences: dict[int, dict[str, str]] = {}  # by call: who was not heard, and why
+        self.version: Version | None = None  # of the model in use
+        self.saved: Version | None = None  # of the model in the folder
         self.questions: deque[Question] = deque()
         self.wake = Signal()
         self.over = False
@@ -134,7 +152,10 @@ class Member:
         self.strangers: set[str] = set()  # those who have another federation file
         self.trained_before = False  # in an earlier life
         self.asked = 0  # calls so far
-        self._kept = self.clock.now
+        self.background: Background | None = None  # None: what is written is written at once
+        self.stopwatch: Callable[[], float] = lambda: 0.0  # real seconds; none in virtual time
+        self._kept = self._begun = self.clock.now
+        self._cost = 0.0  # seconds that a checkpoint takes
 
     # -- the life of a party ----------------------------------------------------------------------
 
@@ -142,10 +163,15 @@ class Member:
         start = Live(self.post)
         self.algorithm.join(start, self.own.data)
         self.algorithm.checkpoints = self.folder / "checkpoints"
+        versions = self.algorithm.versions
+        versions.store = Store(self.algorithm, self.folder / "checkpoints", self.party)
         if self.algorithm.resume(start):
             self.trained_before = start.resume_at >= END - 1
             far = "trained already" if self.trained_before else f"{start.resume_at:,} rounds"
             log.info("%s: going on from its checkpoint: %s", self.party, far)
+            self.attendance.restore(self.algorithm.also.get("attendance"))
+        versions.recall()
+        versions.announce(start)
         self.record.begin()
         self.state.stage = WAITING
         self.post.listen()
@@ -170,41 +196,78 @@ class Member:
             gather=net.gather,
             patience=net.patience,
         )
-        self._try(lambda: self.algorithm.save(self.folder / "models" / self.record.run, self.net))
         self.state.stage = "trained"
         finish(self.post)
 
     async def train(self, net: Live) -> None:
         self.net, net.ledger = net, self.record.ledger
         net.watch, self.algorithm.watch = self.began, self.learnt
-        self.state.stage = "training"
+        self.state.stage, self._begun = "training", self.clock.now
         self.algorithm.checkpoints = None  # by the clock, not after every epoch
         await self.algorithm.train(net)
-        self.keep(END - 1)
+        if self.algorithm.versions.parts:  # else it came too late to be trained
+            self.keep(END - 1)
 
     def began(self, round: int) -> None:
         self.state.round = round + 1
-        if self.clock.now - self._kept >= KEEP * SECOND:
-            self.keep(round)
+        self.attendance.count(round, self.taking_part(round))
+        so_far = (self.clock.now - self._begun) / SECOND
+        pause = max(KEEP, SHARE * so_far, self._cost / COST)
+        if self.clock.now - self._kept >= pause * SECOND:
+            self.keep(round, at_once=False)
+
+    def taking_part(self, round: int) -> list[str]:
+        lately = (round - 1, 0)
+        known = self.post.peers.items()
+        return [p for p, k in known if k.there and not k.late and (round < 2 or k.reached(lately))]
 
     def learnt(self, point: Point) -> None:
         self.record.add(point)
         self.state.metrics = point.metrics
 
-    def keep(self, rounds: int) -> None:
+    def keep(self, rounds: int, *, at_once: bool = True) -> None:
         """So that a restart goes on from here; without room on the disk, from where it was kept
-        before."""
-        self._kept = self.clock.now
+        before. Unless `at_once`, a thread of its own does the writing."""
+        begun, self._kept = self.stopwatch(), self.clock.now
+        self.algorithm.also |= {"attendance": self.attendance.facts(), "version": self.version}
+        if self.background is not None and at_once:
+            self.background.wait()
+        self.algorithm.writer = None if at_once else self.background
         self.algorithm.checkpoints = self.folder / "checkpoints"
         self._try(lambda: self.algorithm.keep(self.net, rounds))
         self._try(self.record.keep)
         self.algorithm.checkpoints = None
+        self.write_again()
+        self._cost = self.stopwatch() - begun
 
     def note(self) -> None:
-        """Write down what left, now and then."""
-        if self.clock.now - self._kept >= KEEP * SECOND:
+        """Write down what left, now and then, and what a full disk refused."""
+        if self.clock.now - self._kept >= AGAIN:
             self._kept = self.clock.now
             self._try(self.record.keep)
+            self.write_again()
+
+    def write_again(self) -> None:
+        versions = self.algorithm.versions
+        if versions.unwritten:
+            versions.write(self.net)
+        if self.version is not None and versions.used == self.version != self.saved:
+            self._try(self.save)
+
+    def use(self, version: Version | None) -> bool:
+        """Load this party's part of a version, and save it as the model; False if this party has
+        no such part."""
+        if version is None or not self.algorithm.versions.use(version):
+            return False
+        self.version = version
+        if self.saved != version:
+            self._try(self.save)
+        return True
+
+    def save(self) -> None:
+        folder = self.folder / "models" / self.record.run
+        self.algorithm.save(folder, self.net, durable=True)
+        self.saved = self.version
 
     def _try(self, write: Callable[[], None]) -> None:
         """A disk that is full does not end the training."""
@@ -223,22 +286,56 @@ class Member:
     # -- once trained: the label holder asks ------------------------------------------------------
 
     async def lead(self) -> None:
-        await self.assemble()
+        known = self.record.known() if self.trained_before else None
+        await self.assemble(RETURN if known else self.post.returns)
+        self.choose_version()
         self.state.stage = "testing"
-        self.state.result = self.record.known() if self.trained_before else None
+        self.state.result = known
         if self.state.result is None:
             metrics, notes = await self.test()
             await self.collect_accounts()
             self.state.metrics |= metrics
+            notes += self.about_the_model() + self.attendance.notes()
             self.state.result = self.record.result(metrics, self.net.round + 1, notes)
         self.state.stage = "answering questions"
         while not self.once:
-            while not self.questions:
-                await self.clock.wait(self.wake)
-            question = self.questions.popleft()
+            question = await self.next_question()
             question.reply(await self.ask(question.ids))
         self.call(Call(self.asked, over=True))
         self.over = True
+
+    def choose_version(self) -> None:
+        """The version that is used from now on."""
+        chosen = self.algorithm.also.get("version") if self.trained_before else None
+        version = None if chosen is None else msgspec.convert(chosen, Version)
+        if version is None or not self.use(version):
+            nothing = Parts()
+            have = lambda party, v: (  # noqa: E731
+                self.post.parts if party == self.party else self.post.parts_of.get(party, nothing)
+            ).have(v)
+            best = self.algorithm.ballot.chosen(self.net, have)
+            if best is None or not self.use(best.version):
+                raise ColonnadeError(f"{self.party}: no version of the model was kept to its end")
+            self.keep(END - 1)
+
+    def lacking(self) -> dict[str, str]:
+        """Who has no part of the model in use, and why."""
+        if self.version is None:
+            return {}
+        known = {party: self.post.parts_of.get(party) for party in self.post.peers}
+        told = {p: parts.lack(self.version) for p, parts in known.items() if parts is not None}
+        missed = {p for parts in [self.post.parts, *known.values()] if parts for p in parts.missed}
+        made = dict.fromkeys(sorted(missed), "the model was made without its part")
+        return made | {party: why for party, why in told.items() if why}
+
+    def about_the_model(self) -> list[str]:
+        return [f"the model lacks {party}: {why}" for party, why in self.lacking().items()]
+
+    async def next_question(self) -> Question:
+        while not self.questions:
+            await self.clock.wait(self.wake, self.clock.now + AGAIN)
+            self.note()
+        return self.questions.popleft()
 
     async def test(self) -> tuple[dict[str, float], list[str]]:
         """Metrics on the test rows, and what must be said about them."""
@@ -247,31 +344,46 @@ class Member:
             return {}, notes
         answer = await self.ask(None)
         if answer.absent:
-            notes.append(f"tested without {', '.join(answer.absent)}")
+            notes.append(f"tested without {with_reasons(answer.absent)}")
         return measure(answer.logits, part.y, "test"), notes
 
-    async def assemble(self) -> None:
-        """A test is worth waiting a while for those who are away."""
-        tested = self.trained_before and self.record.known() is not None
-        seconds = RETURN if tested else self.federation.network.gather
+    async def assemble(self, seconds: float) -> None:
+        """Before a test: wait a while for those who are away, and for what they say of the parts
+        that they keep."""
         limit = self.clock.now + int(seconds * SECOND)
-        ready = lambda: all(k.there and k.reached((END, 0)) for k in self.post.peers.values())  # noqa: E731
-        while not ready() and self.clock.now < limit:
+        while self.clock.now < limit and any(
+            self.unsettled(party, peer, int(seconds * SECOND))
+            for party, peer in self.post.peers.items()
+        ):
             await self.clock.wait(self.post.news, limit)
+
+    def unsettled(self, party: str, peer: Peer, patience: int) -> bool:
+        """Whether it is worth waiting for a party."""
+        if not peer.there:
+            return self.clock.now - peer.since < patience
+        return not peer.reached((END, 0)) or party not in self.post.parts_of
 
     async def ask(self, ids: list[str] | None) -> Answer:
         """What everybody who is there makes of these rows."""
         self.asked += 1
-        call = Call(self.asked, ids)
+        call = Call(self.asked, ids, version=self.version)
         there = self.post.present()
         self.call(call)
         net = self.beside(call)
         logits = await self.algorithm.predict(net, self.part(ids))
         await self.hear_out(call, [p for p in there if p not in net.silent])
-        silent = net.silent | self.silences.pop(call.number, set())
-        away = [p for p in self.post.peers if p not in there or p in silent]
+        told = self.silences.pop(call.number, {})
         self.note()
-        return Answer(logits, tuple(away))
+        return Answer(logits, self.absent(there, net.silent, told))
+
+    def absent(self, there: list[str], silent: set[str], told: dict[str, str]) -> dict[str, str]:
+        """Who had no part in an answer, and why."""
+        lacking = self.lacking()
+        away = {p: "away" for p, k in self.post.peers.items() if p not in there or not k.there}
+        away = {p: why for p, why in away.items() if p not in there or p in silent}
+        late = {p: told.get(p, "did not answer in time") for p in self.post.peers if p in silent}
+        found = late | told | away | {p: why for p, why in lacking.items() if p in there}
+        return {party: found[party] for party in self.post.peers if party in found}
 
     async def hear_out(self, call: Call, parties: list[str]) -> None:
         """Until they are done with a call, too, and have told whom they missed."""
@@ -317,7 +429,7 @@ class Member:
         """Do one's part, and tell the label holder when it is done, and who was not heard."""
         silent = {self.party}
         try:
-            if self.knows(call):
+            if self.knows(call) and self.use(call.version):
                 net = self.beside(call)
                 await self.algorithm.predict(net, self.part(call.ids))
                 silent = net.silent
@@ -357,8 +469,10 @@ class Member:
 
     def told(self, sender: str, account: Account) -> None:
         if account.silent and account.number == self.asked:
-            known = set(account.silent) & self.post.peers.keys()
-            self.silences.setdefault(account.number, set()).update(known)
+            reasons = self.silences.setdefault(account.number, {})
+            for party in self.post.peers.keys() & set(account.silent):
+                own = "lacks some of these rows" if party == sender else f"not heard by {sender}"
+                reasons.setdefault(party, own)
         elif account.rows:
             mine = [row for row in account.rows if row.sender == sender]
             self.record.told[sender] = lines_of(mine)
@@ -375,7 +489,9 @@ class Member:
         # The label holder waits for those who wait for others.
         patience = self.patience if self.post.leads else self.patience / 2
         net = Live(self.post, f"call {call.number}", patience=patience)
-        net.place, net.phase, net.ledger = (END, call.number), "inference", self.record.ledger
+        # The version is part of the place: a message of another version is for another place.
+        net.place = (END, call.number, *(call.version or ()))
+        net.phase, net.ledger = "inference", self.record.ledger
         net.impatient = True
         return net
 

@@ -25,6 +25,7 @@ class Predicted(msgspec.Struct, frozen=True):
     probabilities: list[float]
     absent: list[list[str]]
     error: str = ""
+    reasons: dict[str, str] = {}  # why somebody was absent, by name
 
 
 class Predictor:
@@ -73,14 +74,16 @@ class Predictor:
         chosen: list[int] = []
         likely: list[float] = []
         absent: list[list[str]] = []
+        reasons: dict[str, str] = {}
         for answer in self.answers:
+            reasons |= answer.absent
             classes, probabilities = predictions(answer)
             chosen += classes
             likely += [round(float(p.max()), 6) for p in probabilities]
             absent += [list(answer.absent)] * len(classes)
         task = self.member.algorithm.task
         names = list(self.member.own.classes) or [str(i) for i in range(task.classes)]
-        self.answer(Predicted(self.ids, names, chosen, likely, absent))
+        self.answer(Predicted(self.ids, names, chosen, likely, absent, reasons=reasons))
 
     def fail(self, reason: str) -> None:
         self.answer(Predicted([], [], [], [], [], reason))

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from colonnade.errors import InputError
 from colonnade.experiments.run import one_thread
+from colonnade.federation.background import Background
 from colonnade.federation.equals import member_kind
 from colonnade.federation.member import Member
 from colonnade.federation.own import read_own
@@ -44,6 +45,7 @@ def join(party: PartyFile, console: Console, *, once: bool = False) -> Member:
             born=time.time_ns() // 1_000_000,
             once=once,
         )
+        member.background, member.stopwatch = Background(), time.perf_counter
         serve(member, transport)
         with one_thread(), StatusLine(member, console) as line:
             try:

@@ -93,18 +93,31 @@ class ConnectionSpec(GraphSpec, frozen=True, kw_only=True, forbid_unknown_fields
     hub: str | None = None  # the party that everybody connects to
     lease: float = 1.5  # seconds until a silent party counts as away
     patience: float = 1.0  # seconds that others wait for a slow party where they need not wait
-    gather: float = 60.0  # seconds that the label holder waits for everybody before it begins
+    # Seconds that the label holder waits for everybody before it begins; not set: as long as it
+    # takes. Where nobody leads: 60, then for a majority.
+    gather: float | None = None
+    silence: float = 30.0  # seconds that a party which is there may owe a message
+    loudness: float = 1e4  # numbers so many times as large as the first ones are refused; 0: none
+    extra_epochs: int = 10  # at most, at the end, while a party that is there lacks the best model
     largest: int = 64  # megabytes of one message
 
     def __post_init__(self) -> None:
-        for key in ("lease", "largest"):
+        for key in ("lease", "largest", "silence"):
             if not 0 < getattr(self, key) < math.inf:
                 raise InputError(f"network.{key} = {getattr(self, key):g}: expected more than 0.")
         for key in ("patience", "gather"):
+            value = getattr(self, key)
+            if value is not None and not 0 <= value < math.inf:
+                raise InputError(f"network.{key} = {value:g}: expected 0 or more seconds.")
+        for key in ("loudness", "extra_epochs"):
             if not 0 <= getattr(self, key) < math.inf:
-                raise InputError(
-                    f"network.{key} = {getattr(self, key):g}: expected 0 or more seconds."
-                )
+                raise InputError(f"network.{key} = {getattr(self, key):g}: expected 0 or more.")
+
+    @property
+    def returns(self) -> float:
+        """Seconds that those who are away are waited for, where they are worth it: before the test,
+        and before a training ends whose best model they lack."""
+        return 60.0 if self.gather is None else self.gather
 
 
 def address(endpoint: str, where: str, *, listening: bool = False) -> tuple[str, int]:

@@ -35,6 +35,8 @@ def status(member: Member) -> dict[str, Any]:
         "away": {party: round(seconds, 1) for party, seconds in member.away().items()},
         "late": [party for party, peer in member.post.peers.items() if peer.late],
         "refused": member.post.refused,
+        "model": member.post.parts.newest(),
+        "lacking": member.lacking(),
     }
 
 

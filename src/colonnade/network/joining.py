@@ -14,6 +14,8 @@ from colonnade.network.post import ASK, END, Peer, Post
 log = logging.getLogger(__name__)
 
 LOOK_ROUND = SECOND  # so long a restarted leader listens before it goes on
+MAJORITY = 60.0  # seconds after which half of its neighbours are enough for an equal
+SAY = 10 * SECOND  # between two messages about who is missing
 
 
 async def take_part(
@@ -22,22 +24,26 @@ async def take_part(
     *,
     resume_at: int = 0,
     unlabelled: int = 0,
-    gather: float = 60.0,
+    gather: float | None = 60.0,
     patience: float = 1.0,
 ) -> Any:
     """Run a choreography to its end with whoever is there, from the leader's round on, or, where
     nobody leads, from that of the neighbours.
 
     `resume_at`: the round at which this party would go on by itself. `unlabelled`: so many rounds
-    go on without the leader; one that returns takes them up where the others are. `gather`: seconds
-    that a leader, or an equal, waits for everybody before it begins without them. The post must be
+    go on without the leader; a leader that returns takes them up where the others are, and column
+    holders, who learn by themselves in these rounds, miss none of them. `gather`: seconds that a
+    leader, or an equal, waits for everybody before it begins without them; None: a leader waits for
+    as long as it takes, an equal 60 s and then for half of its neighbours. The post must be
     listening.
     """
+    own_rounds = unlabelled if post.party in post.world.columns.parties else 0
     if post.leader is None:
-        return await _side_by_side(post, program, resume_at, gather, patience)
+        return await _side_by_side(post, program, resume_at, own_rounds, gather, patience)
     if not post.leads:
-        return await _follow(post, program, patience)
-    await _gather(post, gather)
+        return await _follow(post, program, resume_at, own_rounds, patience)
+    if resume_at < END - 1:  # else those who are not there may have left for good
+        await _gather(post, gather)
     fronts = [front for peer in post.peers.values() for front in peer.fronts.values()]
     others = [round_of(front, ()) for front in fronts if front != (0, 0)]
     resume_at = max(resume_at, min([unlabelled, *others]) if others else 0)
@@ -63,15 +69,18 @@ async def _side_by_side(
     post: Post,
     program: Callable[[Live], Coroutine[Any, Any, Any]],
     resume_at: int,
-    gather: float,
+    own_rounds: int,
+    gather: float | None,
     patience: float,
 ) -> Any:
     if resume_at < END - 1:  # else there is nothing to do together
-        limit = post.clock.now + int(gather * SECOND)
+        limit = post.clock.now + int((MAJORITY if gather is None else gather) * SECOND)
         await _gather(post, gather)
         await _hear_of_all(post, limit)
     net = Live(post, patience=patience)
-    net.resume_at = max(resume_at, ahead_of(post, ()) - WINDOW)
+    net.resume_at, net.own_rounds = max(resume_at, ahead_of(post, ()) - WINDOW), own_rounds
+    if resume_at < own_rounds:
+        net.resume_at = resume_at
     result = await program(net)
     finish(post)
     return result
@@ -93,22 +102,30 @@ async def _hear_of_all(post: Post, limit: int) -> None:
 
 
 async def _follow(
-    post: Post, program: Callable[[Live], Coroutine[Any, Any, Any]], patience: float
+    post: Post,
+    program: Callable[[Live], Coroutine[Any, Any, Any]],
+    resume_at: int,
+    own_rounds: int,
+    patience: float,
 ) -> Any:
     leader = post.peers[post.leader or ""]
     joined = 0  # the era this party has taken part in
+    mine = resume_at  # the round that this party would do next by itself
     while True:
         await _summons(post, leader)
         net = Live(post, patience=patience)
         ahead = max(round_of(front, ()) for front in leader.fronts.values())
         early = 0 if joined == post.era else WINDOW  # so much it may be ahead of us
-        net.resume_at = max(round_of(post.start, ()), ahead - early)
+        net.resume_at, net.own_rounds = max(round_of(post.start, ()), ahead - early), own_rounds
+        if mine < own_rounds:
+            net.resume_at = mine
         joined = post.era
         post.passed.clear()
         try:
             return await program(net)
         except Rejoin:
-            log.info("going on from the round of %s", post.leader)
+            log.info("%s: going on from the round of %s", post.party, post.leader)
+        mine = max(mine, net.rounds_begun)
 
 
 async def _summons(post: Post, leader: Peer) -> None:
@@ -122,15 +139,27 @@ async def _summons(post: Post, leader: Peer) -> None:
         await post.clock.wait(post.news, ask_at)
 
 
-async def _gather(post: Post, seconds: float) -> None:
+async def _gather(post: Post, seconds: float | None) -> None:
+    """Until everybody is there. `seconds`: see `take_part`."""
     begin, ask_at = post.clock.now, post.clock.now + AGAIN
+    say_at = begin + SAY
     while True:
-        known = [peer.there and bool(peer.fronts) for peer in post.peers.values()]
+        known = {party: peer.there and bool(peer.fronts) for party, peer in post.peers.items()}
         passed = post.clock.now - begin
-        if all(known):
+        if all(known.values()):
             return
-        if any(known) and passed >= (LOOK_ROUND if _begun(post) else seconds * SECOND):
+        if any(known.values()) and passed >= LOOK_ROUND and _begun(post):
             return
+        if seconds is None:
+            majority = post.leader is None and 2 * sum(known.values()) >= len(known)
+            if majority and passed >= MAJORITY * SECOND:
+                return
+        elif any(known.values()) and passed >= seconds * SECOND:
+            return
+        if post.clock.now >= say_at:
+            say_at = post.clock.now + SAY
+            missing = ", ".join(party for party, there in known.items() if not there)
+            log.info("%s: waiting for %s", post.party, missing)
         if post.leader is None and post.clock.now >= ask_at:  # its greeting came before it was seen
             ask_at = post.clock.now + AGAIN
             for party in [p for p, peer in post.peers.items() if peer.there and not peer.fronts]:

@@ -20,6 +20,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Self, cast
 
 import msgspec
@@ -27,12 +28,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from colonnade.errors import PartyLost
+from colonnade.errors import Diverged, PartyLost
 from colonnade.network.absent import ABSENT, Absent, is_absent
 from colonnade.network.clock import SECOND
 from colonnade.network.inbox import Inbox
+from colonnade.network.loudness import magnitude
 from colonnade.network.network import AFTER, Network, Place
 from colonnade.network.parcel import BYTES, Parcel, Wait
+from colonnade.network.parts import Parts, Version
 from colonnade.network.post import ASK, BEAT, END, Peer, Post, reached
 from colonnade.network.projected import ProjectedNetwork
 from colonnade.network.samplers import Passage
@@ -43,8 +46,8 @@ log = logging.getLogger(__name__)
 
 WINDOW = 2  # rounds that a party may be ahead of another
 AGAIN = SECOND // 4  # between two questions to somebody who is waited for
+LIVES = 1 << 20  # lives of a process that are told apart
 DONE = AFTER - 1  # the step after all steps of a round, and before what follows a loop
-HUNG = 30 * SECOND  # who is there but silent for so long is late, even where all are waited for
 
 
 class Rejoin(Exception):
@@ -60,6 +63,7 @@ class Live(ProjectedNetwork):
         self.patience = patience
         self.impatient = False  # not even who is there is waited for longer than that
         self.silent: set[str] = set()  # those whose part of an exchange did not come
+        self.own_rounds = 0  # so many first rounds are this party's own: it misses none of them
 
     async def agree(self, value: Tensor | Absent, src: Group) -> list[float]:
         self.step += 1
@@ -93,6 +97,88 @@ class Live(ProjectedNetwork):
         child.era, child.impatient = self.era, self.impatient
         return child
 
+    # -- versions of the model --------------------------------------------------------------------
+
+    @property
+    def generation(self) -> int:
+        return self.era
+
+    @property
+    def life(self) -> int:
+        return self.post.born % LIVES
+
+    def missing(self) -> set[str]:
+        told = [party for parts in self.post.parts_of.values() for party in parts.missed]
+        return self.silent | self.post.missed | set(told)
+
+    def lacking(self, version: Version, parties: Sequence[str]) -> list[str]:
+        return [party for party in parties if not self.post.keeps(party, version)]
+
+    def away_since(self, moment: float, parties: Sequence[str]) -> list[str]:
+        known = {party: self.post.peers[party] for party in parties if party in self.post.peers}
+        return [p for p, k in known.items() if not k.there or k.since > moment * SECOND]
+
+    def announce(self, parts: Parts) -> None:
+        missed = tuple(sorted(self.post.missed))
+        self.post.announce(msgspec.structs.replace(parts, missed=missed))
+
+    async def commit(self, keep: Callable[[bool], bool]) -> None:
+        self.step += 1
+        mark = self.rounds_begun
+        late = mark < self.resume_at or self._committed(mark)
+        self.post.muted = not keep(late)
+        if self.post.muted:
+            log.warning("%s: its part was not final when the others went on", self.party)
+        self.post.reach(self.at)
+        for party in self.post.present():
+            self.post.beat(party)
+        if late:
+            return
+        if self.post.leads:
+            nothing = Parts()
+            await self._everybody(lambda p: self.post.parts_of.get(p, nothing).final(mark))
+        elif self.post.leader is None:
+            await self._everybody(lambda p: self.post.peers[p].reached(self.at))
+        else:
+            await self._attend(lambda: self._committed(mark), lambda: [self.post.leader or ""])
+
+    def _committed(self, mark: int) -> bool:
+        """Whether the leader has said that parts which were final by then are in use."""
+        told = (
+            self.post.parts if self.post.leads else self.post.parts_of.get(self.post.leader or "")
+        )
+        return told is not None and told.committed is not None and told.committed >= mark
+
+    def check_loss(self, loss: Tensor) -> None:
+        if not bool(torch.as_tensor(loss).isfinite().all()):
+            raise Diverged(
+                f"the loss of round {self.round + 1} is not a number any more. The largest numbers "
+                f"came from {self.post.loudness.loudest()}. Lower the learning rate, or "
+                "network.loudness in the federation file, which bounds what is accepted"
+            )
+
+    async def reunite(self) -> None:
+        lately = (*self.place, self.rounds_begun - WINDOW, 0)
+        await self._everybody(lambda party: self.post.peers[party].reached(lately))
+
+    async def _everybody(self, ready: Callable[[str], bool]) -> None:
+        """Until every neighbour is ready, but for those who are away for long, or owe it for
+        long."""
+        limit = self.clock.now + int(self.post.silence * SECOND)
+
+        def awaited() -> list[str]:
+            known = self.post.peers.items()
+            there = [p for p, k in known if k.there and not ready(p) and self.clock.now < limit]
+            return [*there, *(p for p, k in known if not k.there and self._may_return(k))]
+
+        if away := [party for party in awaited() if not self.post.peers[party].there]:
+            seconds = self.post.returns
+            log.info("%s: waiting up to %.0f s for %s", self.party, seconds, ", ".join(away))
+        await self._attend(lambda: not awaited(), awaited)
+
+    def _may_return(self, peer: Peer) -> bool:
+        return self.clock.now - peer.since < self.post.returns * SECOND
+
     # -- rounds -----------------------------------------------------------------------------------
 
     async def _breathe(self, left: int) -> None:
@@ -100,6 +186,8 @@ class Live(ProjectedNetwork):
         self._same_era()
         if self.place and self.post.leader is None:
             return  # a part of a validation or of an answer would be worse than a late one
+        if not self.place and self.rounds_begun < self.own_rounds:
+            return
         ahead = ahead_of(self.post, self.place)
         if ahead - self.rounds_begun > WINDOW:
             last = self.rounds_begun + left - (1 if self.place else 0)  # never all of a part
@@ -117,6 +205,9 @@ class Live(ProjectedNetwork):
         if self.rounds_begun < WINDOW:
             return
         wanted = (*self.place, self.rounds_begun + 1 - WINDOW, 0)
+        if self.unhurried and not self.impatient:
+            await self._everybody(lambda party: self.post.peers[party].reached(wanted))
+            return
         await self._patiently(self.post.present(), wanted, begun, alone=self.impatient)
 
     async def _company(self) -> None:
@@ -156,6 +247,8 @@ class Live(ProjectedNetwork):
 
     async def _exchange(self, parcel: Parcel, passage: Passage) -> Inbox:
         links = parcel.links
+        if self.post.muted and not self.impatient:
+            parcel = replace(parcel, where=torch.zeros(len(self.here(links.src)), dtype=torch.bool))
         if self.here(links.src):
             self._post(parcel, passage, np.zeros(links.shape, dtype=np.int64))
         self.post.reach(self.at)
@@ -173,6 +266,8 @@ class Live(ProjectedNetwork):
         for i, r in enumerate(self.here(links.dst)):
             missing = links.real[r] & ~inbox.arrived[i].numpy()
             self.silent |= {links.src.parties[s] for s in links.senders[r][missing]}
+        if self.unhurried and not self.impatient:
+            self.post.missed |= self.silent
 
     def _hand_over(self, header: Header, value: Tensor | None, to: str, delay: int) -> None:
         self.post.post(header, value, to)
@@ -224,6 +319,8 @@ class Live(ProjectedNetwork):
         must = (wait.kind == "everyone" or party == self.post.leader) and not self.impatient
         if must:
             return self._lacks(party)
+        if self.unhurried and not self.impatient:
+            return self._lacks(party) or not (peer.there or self._may_return(peer)) or peer.late
         given_up = self.impatient and party in self.silent
         return not peer.there or peer.late or given_up or peer.reached(self.at)
 
@@ -242,7 +339,7 @@ class Live(ProjectedNetwork):
         be past it, and now and then."""
         place = place or self.at
         ask_at, asked = self.clock.now + AGAIN, False
-        hung_at = self.clock.now + HUNG
+        begun = self.clock.now
         while True:
             self._same_era()
             if ready() or (limit is not None and self.clock.now >= limit):
@@ -250,9 +347,8 @@ class Live(ProjectedNetwork):
             known = self.post.peers
             peers = [(p, known[p]) for p in dict.fromkeys(awaited()) if p in known]
             due = self.clock.now >= ask_at
-            if self.clock.now >= hung_at:
-                self._give_up(peers, hung_at - HUNG)
-                hung_at = self.clock.now + HUNG
+            if due:
+                self._give_up(peers, begun)
             if due or (not asked and any(peer.reached(place) for _, peer in peers)):
                 for party, peer in peers:
                     if peer.there and (due or peer.reached(place)):
@@ -261,10 +357,25 @@ class Live(ProjectedNetwork):
             await self.clock.wait(self.post.news, ask_at if limit is None else min(ask_at, limit))
 
     def _give_up(self, peers: Sequence[tuple[str, Peer]], since: int) -> None:
+        """Whoever is there and owes a message for `silence` seconds, or for twice as long while
+        its heartbeats come (it may be waiting for somebody else), is late. Each time halves how
+        long it is waited for the next time."""
         for party, peer in peers:
-            if peer.there and not peer.late and peer.heard < since and party != self.post.leader:
-                log.warning("%s is there but has said nothing for 30 s; going on without it", party)
-                peer.late = True
+            if not peer.there or peer.late or party == self.post.leader:
+                continue
+            talks = peer.heard > self.clock.now - SECOND
+            limit = max(self.patience, self.post.silence * (1 + talks) / 2**peer.strikes)
+            owes = self.clock.now - max(since, peer.since)
+            if owes >= limit * SECOND:
+                what = "its heartbeats come, its message does not" if talks else "it says nothing"
+                log.warning(
+                    "%s: going on without %s, after %.0f s: it is there, but %s",
+                    self.party,
+                    party,
+                    owes / SECOND,
+                    what,
+                )
+                peer.late, peer.strikes = True, min(peer.strikes + 1, 16)
 
     def _same_era(self) -> None:
         if self.post.era != self.era:
@@ -283,13 +394,19 @@ class Live(ProjectedNetwork):
         return self.post.read_register((src, sender, dst, receiver, parcel.kind), self.at)
 
     def _fits(self, letter: Tensor, parcel: Parcel, sender: int, receiver: int) -> bool:
-        """A stranger's numbers: the right kind, so many, and all of them numbers."""
+        """Checks a received tensor: declared dtype, declared shape, all values finite and none
+        absurdly large."""
         shape = (*parcel.shape[:-1], parcel.width(sender, receiver))
         kind = torch.get_default_dtype()
         if letter.shape == shape and letter.dtype == kind:
-            if math.isfinite(letter.sum()) or bool(letter.isfinite().all()):
+            size = magnitude(letter)
+            limit = self.post.loudness.limit(parcel.kind) if parcel.bounded else math.inf
+            if size <= limit and size < math.inf:
+                self.post.loudness.heard(parcel.kind, parcel.links.src.parties[sender], size)
                 return True
             found = "numbers that are not finite"
+            if size < math.inf:
+                found = f"numbers up to {size:.2g}, expected at most {limit:.2g}"
         else:
             found = f"{letter.dtype} {tuple(letter.shape)}"
         if parcel.wait.kind != "latest" or letter.shape[1:] != shape[1:]:  # not a shorter batch

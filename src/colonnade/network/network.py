@@ -34,6 +34,7 @@ from colonnade.network.faults import Fault, Phase
 from colonnade.network.inbox import Inbox
 from colonnade.network.ledger import Ledger
 from colonnade.network.parcel import ALL, Parcel, Wait, unequal
+from colonnade.network.parts import Parts, Version
 from colonnade.network.samplers import Calm, Passage, Sampler
 from colonnade.network.topology import Group, Links, Topology, links_between
 from colonnade.seeds import seed_of
@@ -91,6 +92,7 @@ class Network(ABC):
         self.step = 0
         self.ledger = Ledger()
         self.everyone = Group("everyone", world.parties, "owner")
+        self.unhurried = False  # in a loop of rounds that is worth waiting for everybody
         self._links: dict[tuple[Group, Group], Links] = {}
         self._samplers: dict[str, Sampler] = {}
         self._rounds_before = 0  # what faults that go on have seen already
@@ -113,6 +115,7 @@ class Network(ABC):
         addressed: bool = False,
         where: Tensor | Absent | None = None,
         widths: Sequence[int] | None = None,
+        bounded: bool = True,
     ) -> Inbox:
         """Every member of `src` sends to the members of `dst` it is linked to.
 
@@ -120,14 +123,15 @@ class Network(ABC):
         with the links in the order of the slots of the opposite direction. `kind` names the content
         for the ledger; `shape` is that of one message, which receivers rely on. `where` says which
         senders (or which of their links) send at all. `widths` are the true sizes of the last axis
-        where it is padded: by sender, or by receiver if `addressed`.
+        where it is padded: by sender, or by receiver if `addressed`. `bounded`: numbers that are
+        absurdly large, compared with those that came before, are refused by real parties.
         """
         if not is_absent(value) and not value.is_floating_point():
             raise TypeError(f"{kind}: a message holds floating-point numbers, not {value.dtype}")
         links = self.links(src, dst)
         passage = self._passage(links, wait)
         self.step += 1
-        parcel = Parcel(value, links, kind, shape, wait, addressed, where, unequal(widths))
+        parcel = Parcel(value, links, kind, shape, wait, addressed, where, unequal(widths), bounded)
         return await self._exchange(parcel, passage)
 
     @abstractmethod
@@ -150,10 +154,53 @@ class Network(ABC):
         """Programs that share the parties' state but go at their own pace, each on a network of its
         own."""
 
-    def rounds(self, schedule: Schedule[Item]) -> Rounds[Item]:
+    def rounds(self, schedule: Schedule[Item], *, unhurried: bool = False) -> Rounds[Item]:
         """`async for item in net.rounds(schedule)`: the shared round counter. A second loop in the
-        same program counts on where the first one ended."""
-        return Rounds(self, schedule)
+        same program counts on where the first one ended. `unhurried`: what is sent in this loop is
+        sent once, so that real parties wait for those who are away, for a while."""
+        return Rounds(self, schedule, unhurried)
+
+    # -- versions of the model; in a simulation every party keeps every version -------------------
+
+    @property
+    def generation(self) -> int:
+        """Changes whenever the training is taken up anew."""
+        return 0
+
+    @property
+    def life(self) -> int:
+        """Changes whenever the process of this party starts."""
+        return 0
+
+    def missing(self) -> set[str]:
+        """The parties whose messages were left out of what was computed on this network."""
+        return set()
+
+    def lacking(self, version: Version, parties: Sequence[str]) -> list[str]:
+        """Those of the parties that have not said that they keep their part of a version."""
+        return []
+
+    def away_since(self, moment: float, parties: Sequence[str]) -> list[str]:
+        """Those of the parties that were away at any time since a moment (`now`)."""
+        return []
+
+    def announce(self, parts: Parts) -> None:
+        """Tell everybody which parts of the model this party keeps."""
+        return None
+
+    async def commit(self, keep: Callable[[bool], bool]) -> None:
+        """What the parties have learnt so far is final: each keeps it (`keep`, told whether it is
+        too late for that, says whether this party may go on), and waits: the leader for everybody,
+        the others for the leader to announce it."""
+        return None
+
+    def check_loss(self, loss: Tensor) -> None:
+        """A real training ends with an error where its loss is not a number any more."""
+        return None
+
+    async def reunite(self) -> None:
+        """Wait for those who are away, for a while."""
+        return None
 
     def alive(self, group: Group) -> Tensor:
         """Which members here are up, as far as party faults go. [members here] bool"""
@@ -265,13 +312,15 @@ class Network(ABC):
 
 
 class Rounds(Generic[Item]):
-    def __init__(self, net: Network, schedule: Schedule[Item]) -> None:
+    def __init__(self, net: Network, schedule: Schedule[Item], unhurried: bool = False) -> None:
         self.net, self.schedule, self.next = net, schedule, 0
+        self.unhurried = unhurried
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Item:
+        self.net.unhurried = self.unhurried
         await self.net._breathe(len(self.schedule) - self.next)
         done = max(0, self.net.resume_at - self.net.rounds_begun)
         skipped = min(done, len(self.schedule) - self.next)
@@ -280,6 +329,7 @@ class Rounds(Generic[Item]):
             self.net.round = self.net.rounds_begun - 1
         if self.next >= len(self.schedule):
             self.net.step = max(self.net.step, AFTER)
+            self.net.unhurried = False
             raise StopAsyncIteration
         await self.net._meet()
         self.net.round, self.net.step = self.net.rounds_begun, 0

@@ -57,6 +57,7 @@ class Parcel:
     addressed: bool
     where: Tensor | Absent | None
     widths: tuple[int, ...] | None
+    bounded: bool = True
 
     @property
     def slot_widths(self) -> tuple[int, ...] | None:

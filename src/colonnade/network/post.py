@@ -15,10 +15,13 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import msgspec
 from torch import Tensor
 
 from colonnade.network.clock import Signal
+from colonnade.network.loudness import Loudness
 from colonnade.network.network import Place, World
+from colonnade.network.parts import Parts, Version
 from colonnade.network.topology import Group
 from colonnade.network.transport.transport import Transport
 from colonnade.network.wire import Header, WireError, decode, encode
@@ -27,9 +30,11 @@ log = logging.getLogger(__name__)
 
 END = 1 << 60  # the round after the last
 EVERYONE = "everyone"
-# Messages that are no part of an exchange: where I am; where I wait, and for you; what I have no
-# more; where this era began; the leader's call to everybody.
-BEAT, ASK, LACK, START, CALL = "beat", "ask", "lack", "start", "call"
+# Messages that are no part of an exchange. BEAT: how far the sender is. ASK: the sender waits at
+# this place and asks for the receiver's message. LACK: the sender no longer has that message.
+# START: where this era began. CALL: a request to everybody. PARTS: which versions of the model the
+# sender keeps.
+BEAT, ASK, LACK, START, CALL, PARTS = "beat", "ask", "lack", "start", "call", "parts"
 KEPT = 8  # exchanges of which a party can send its messages again
 UNREAD = 64  # letters of one sender that are kept for exchanges to come
 BOXES = 16  # registers of one sender
@@ -63,6 +68,7 @@ class Peer:
     there: bool = False
     since: int = 0  # nanoseconds: when it came or left
     late: bool = False  # there, but others do not wait for it until it has caught up
+    strikes: int = 0  # how often it owed a message for too long
     heard: int = 0  # nanoseconds: when it last said something that could be used
     fronts: dict[Place, Place] = field(default_factory=dict)  # how far it is, by branch
     told: Place = ()  # how far it knows me to be
@@ -111,6 +117,13 @@ class Post:
         self.passed: dict[Place, Place] = {}  # by branch: letters of earlier places are void
         self.kept: dict[Place, list[tuple[str, bytes]]] = {}  # sent lately: to whom, what
         self.early: list[tuple[str, Header, Tensor | None]] = []  # of an era not heard of yet
+        self.parts = Parts()  # of the model, kept here
+        self.parts_of: dict[str, Parts] = {}  # what the others said that they keep
+        self.muted = False  # this party has no part of the model in use: it sends nothing
+        self.missed: set[str] = set()  # those whose part of what is sent once did not come here
+        self.returns = 60.0  # seconds that those who are away are waited for, where it is worth it
+        self.loudness = Loudness()
+        self.silence = 30.0  # seconds that a party which is there may owe a message
         self.greeting = ""  # what newcomers are told
         self.on_call: Callable[[str, str], None] = lambda sender, note: None
         self.on_greeting: Callable[[str, str], None] = lambda sender, note: None
@@ -155,6 +168,19 @@ class Post:
         self.tell(to, BEAT, self.where.get((), (0, 0)), self.greeting)
         if self.leads and self.era:
             self.tell(to, START, self.start)
+        self.tell(to, PARTS, note=self.parts.text())
+
+    def announce(self, parts: Parts) -> None:
+        """Tell everybody which parts of the model this party keeps."""
+        if parts != self.parts:
+            self.parts = parts
+            for party in self.present():
+                self.tell(party, PARTS, note=parts.text())
+
+    def keeps(self, party: str, version: Version) -> bool:
+        """Whether a party said that it keeps its part of a version on disk."""
+        parts = self.parts if party == self.party else self.parts_of.get(party, Parts())
+        return parts.durable(version)
 
     def tell(self, to: str, kind: str, place: Place = (0, 0), note: str = "") -> None:
         ends = (EVERYONE, self._number(self.party), EVERYONE, self._number(to))
@@ -230,6 +256,9 @@ class Post:
                 raise WireError(f"not between {sender} and {self.party}")
 
     def _take(self, sender: str, header: Header, value: Tensor | None) -> None:
+        if header.kind == PARTS:  # true in every era
+            self._learn_parts(sender, header.note)
+            return
         if self.leads and self.era == 0:  # looking round before beginning
             self.newest_era = max(self.newest_era, header.era)
             self.peers[sender].advance(header.place)
@@ -277,6 +306,12 @@ class Post:
             self._answer(sender, header.place)
         elif header.kind not in (BEAT, START):
             self._store(header, value)
+
+    def _learn_parts(self, sender: str, note: str) -> None:
+        try:
+            self.parts_of[sender] = Parts.read(note)
+        except msgspec.MsgspecError as error:
+            self.refuse(sender, str(error))
 
     def _answer(self, to: str, place: Place) -> None:
         """Somebody waits for what this party sent at a place."""

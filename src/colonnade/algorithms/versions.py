@@ -1,0 +1,267 @@
+"""Versions of a model: the parts that the parties here keep, and which version is the best.
+
+A part is a copy of all models of the parties here, taken after some round. In a real federation it
+is written to the disk before anybody is told that it is kept. The label holder chooses among the
+versions that were *committed*: announced by the label holder, and kept on disk by every party that
+took part when the version was measured. In a simulation every party keeps every version at once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from torch import Tensor
+
+from colonnade.errors import ColonnadeError, InputError
+from colonnade.network import Network
+from colonnade.network.parts import Kept, Parts, Version
+
+if TYPE_CHECKING:
+    from colonnade.algorithms.algorithm import Algorithm
+
+log = logging.getLogger(__name__)
+
+Part = dict[str, list[dict[str, Tensor]]]  # by stack, by member here
+SUFFIX = ".part.safetensors"
+PART = "part/"
+
+
+class Versions:
+    """The parts that the parties here keep of some versions."""
+
+    def __init__(self, algorithm: Algorithm) -> None:
+        self.algorithm = algorithm
+        self.parts: dict[Version, Part | None] = {}  # None: on disk only
+        self.unwritten: set[Version] = set()
+        self.final: Version | None = None  # the part that does not change any more
+        self.used: Version | None = None  # whose models the stacks hold, once trained
+        self.store: Store | None = None  # None: memory is enough
+
+    def take(self, net: Network, version: Version, *, final: bool = False) -> None:
+        """Keep the models as they are now, and say so."""
+        stacks = self.algorithm.stacks.items()
+        self.parts[version] = {name: stack.snapshot() for name, (_, stack) in stacks}
+        self.unwritten.add(version)
+        if final:
+            self.final = version
+        self.write(net)
+
+    def recall(self) -> None:
+        """After a restart: what is on the disk."""
+        if self.store is None:
+            return
+        found = self.store.known()
+        self.parts |= dict.fromkeys(found)
+        self.final = max((v for v, facts in found.items() if facts["final"]), default=None)
+        if found:
+            self.algorithm.ballot.restore(found[max(found)]["ballot"])  # newer than a checkpoint's
+
+    def write(self, net: Network) -> None:
+        """Write what is not on the disk yet, and tell everybody what is kept. A full disk leaves
+        parts in memory, for the next attempt."""
+        for version in sorted(self.unwritten):
+            part = self.parts[version]
+            try:
+                if self.store is not None and part is not None:
+                    self.store.write(version, part, final=version == self.final)
+                self.unwritten.discard(version)
+            except ColonnadeError as error:
+                log.error("%s; it stays in memory until there is room", error)
+        self.announce(net)
+
+    def announce(self, net: Network) -> None:
+        kept = [Kept(v, v not in self.unwritten, v == self.final) for v in sorted(self.parts)]
+        net.announce(Parts(tuple(kept), committed=self.algorithm.committed))
+
+    def keep_only(self, net: Network, rounds: Iterable[int]) -> None:
+        """Forget the versions of other rounds."""
+        wanted = set(rounds)
+        for version in [v for v in self.parts if v[1] not in wanted and v != self.final]:
+            del self.parts[version]
+            self.unwritten.discard(version)
+            if self.store is not None:
+                self.store.delete(version)
+
+    def serving(self, version: Version) -> Version | None:
+        """The part that belongs to a version; None if this party has none."""
+        for kept in self.parts:
+            if Kept(kept, final=kept == self.final).serves(version):
+                return kept
+        return None
+
+    def newest_of(self, round: int) -> Version | None:
+        """The version of a round; the newest if the round was done again."""
+        return max((version for version in self.parts if version[1] == round), default=None)
+
+    def use(self, version: Version) -> bool:
+        """Load this party's part of a version; False if there is none."""
+        mine = self.serving(version)
+        if mine is None:
+            return False
+        if self.used != version:
+            self.load(mine)
+            self.used = version
+        return True
+
+    def load(self, version: Version) -> None:
+        part = self.parts[version]
+        if part is None:
+            assert self.store is not None
+            part = self.parts[version] = self.store.read(version)
+        for name, snapshot in part.items():
+            self.algorithm.stacks[name][1].restore(snapshot)
+
+    # -- where they have no files of their own, parts are in the checkpoints ----------------------
+
+    def tensors(self, net: Network, party: str) -> dict[str, Tensor]:
+        """The parts of one party, by name."""
+        found: dict[str, Tensor] = {}
+        for version, part in self.parts.items() if self.store is None else ():
+            for name, members in (part or {}).items():
+                group, _ = self.algorithm.stacks[name]
+                for i, member in enumerate(net.here(group)):
+                    if group.parties[member] == party:
+                        at = f"{PART}{version[0]}-{version[1]}/{name}/"
+                        found |= {f"{at}{key}": value for key, value in members[i].items()}
+        return found
+
+    def take_up(self, net: Network, files: dict[str, dict[str, Tensor]]) -> None:
+        """The inverse of `tensors`, for all parties here."""
+        for party, tensors in files.items():
+            for key, value in tensors.items():
+                if key.startswith(PART):
+                    at, name, what = key.removeprefix(PART).split("/", 2)
+                    generation, round = map(int, at.split("-"))
+                    part = self.parts.setdefault((generation, round), {})
+                    group, _ = self.algorithm.stacks[name]
+                    here = [group.parties[member] for member in net.here(group)]
+                    assert part is not None
+                    members = part.setdefault(name, [{} for _ in here])
+                    members[here.index(party)][what] = value
+
+
+class Store:
+    """Parts on disk: one file per party and version."""
+
+    def __init__(self, algorithm: Algorithm, folder: Path, party: str) -> None:
+        self.algorithm, self.folder, self.party = algorithm, folder, party
+
+    def path(self, version: Version) -> Path:
+        return self.folder / f"{self.party}.{version[0]}-{version[1]}{SUFFIX}"
+
+    def write(self, version: Version, part: Part, *, final: bool) -> None:
+        from colonnade.algorithms.checkpoint import fingerprint, write
+
+        tensors = {f"{n}.{k}": v for n, (m,) in _mine(part) for k, v in m.items()}
+        facts = {"of": fingerprint(self.algorithm), "version": version, "final": final}
+        facts |= {"ballot": self.algorithm.ballot.facts()}
+        write(self.path(version), tensors, facts)
+
+    def delete(self, version: Version) -> None:
+        try:
+            self.path(version).unlink(missing_ok=True)
+        except OSError as error:
+            log.error("%s: cannot be deleted (%s)", self.path(version), error)
+
+    def read(self, version: Version) -> Part:
+        from colonnade.algorithms.checkpoint import fitting, read
+
+        found = read(self.path(version))
+        if found is None:
+            raise InputError(f"{self.path(version)}: is gone; start the party again")
+        part: Part = {}
+        for name, (_, stack) in self.algorithm.stacks.items():
+            if stack.members:
+                wanted = stack.member_state(0)
+                mine = {k: found[0].get(f"{name}.{k}") for k in wanted}
+                part[name] = [fitting(self.path(version), name, wanted, mine)]
+        return part
+
+    def known(self) -> dict[Version, dict[str, Any]]:
+        """The versions on disk, and what is written beside them. Those of other settings are not
+        ours to use, nor to delete."""
+        from colonnade.algorithms.checkpoint import facts_of, fingerprint
+
+        found: dict[Version, dict[str, Any]] = {}
+        for path in sorted(self.folder.glob(f"{self.party}.*{SUFFIX}")):
+            facts = facts_of(path)
+            if facts.get("of") == fingerprint(self.algorithm):
+                version = msgspec.convert(facts["version"], Version)
+                if self.path(version) == path:
+                    found[version] = facts
+        return found
+
+
+def _mine(part: Part) -> list[tuple[str, list[dict[str, Tensor]]]]:
+    return [(name, members) for name, members in part.items() if members]
+
+
+class Candidate(msgspec.Struct):
+    """A version that may be the best, as the label holder measured it."""
+
+    version: Version
+    accuracy: float
+    loss: float
+    company: list[str]  # who took part when it was measured
+    told: float  # when it was announced (`net.now`)
+
+
+class Ballot:
+    """What the label holder knows of the versions that may be the best."""
+
+    def __init__(self, parties: Sequence[str]) -> None:
+        self.parties = list(parties)
+        self.candidates: list[Candidate] = []
+
+    def add(self, net: Network, version: Version, accuracy: float, loss: float) -> Candidate:
+        """The version just measured on `net`."""
+        missing = net.missing()
+        company = [party for party in self.parties if party not in missing]
+        new = Candidate(version, accuracy, loss, company, net.now)
+        self.candidates = [c for c in self.candidates if c.version != version]
+        self.candidates.append(new)
+        return new
+
+    def committed(self, net: Network, one: Candidate) -> bool:
+        return not net.lacking(one.version, one.company)
+
+    def pending(self, net: Network, one: Candidate) -> bool:
+        """Those who still have to say that they keep it were there all the time."""
+        return not net.away_since(one.told, net.lacking(one.version, one.company))
+
+    def complete(self, one: Candidate) -> bool:
+        return len(one.company) == len(self.parties)
+
+    def settle(self, net: Network) -> tuple[Candidate, Candidate | None]:
+        """The best version, and the best that is committed: all others are forgotten."""
+        alive = [c for c in self.candidates if self.committed(net, c) or self.pending(net, c)]
+        best = max(alive or self.candidates, key=self._rank)
+        sure = max((c for c in alive if self.committed(net, c)), key=self._rank, default=None)
+        self.candidates = [best] if sure is None or sure is best else [sure, best]
+        return best, sure
+
+    def _rank(self, one: Candidate) -> tuple[float, bool, float]:
+        return one.accuracy, self.complete(one), -one.loss
+
+    def chosen(self, net: Network, have: Callable[[str, Version], bool]) -> Candidate | None:
+        """At the end: the best committed version; if there is none, the one that most have."""
+        sure = [c for c in self.candidates if self.committed(net, c)]
+        if sure:
+            return max(sure, key=self._rank)
+        count = lambda c: sum(have(party, c.version) for party in self.parties)  # noqa: E731
+        return max(self.candidates, key=lambda c: (count(c), self._rank(c)), default=None)
+
+    def facts(self) -> list[dict[str, Any]]:
+        return [msgspec.to_builtins(c) for c in self.candidates]
+
+    def restore(self, facts: Any) -> None:
+        """Candidates of an earlier life, beside those that are known."""
+        known = [one.version for one in self.candidates]
+        for one in msgspec.convert(facts, list[Candidate]):
+            one.told = 0.0  # a time of another process
+            if one.version not in known:
+                self.candidates.append(one)

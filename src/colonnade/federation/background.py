@@ -1,0 +1,48 @@
+"""Writing files in a thread of its own, so that a training does not wait for the disk."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from colonnade.errors import ColonnadeError
+
+log = logging.getLogger(__name__)
+
+Job = Callable[[], None]
+
+
+class Background:
+    """Does the newest job; one that still waits when a newer one comes is left out."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._next: Job | None = None
+        self._busy = False
+        threading.Thread(target=self._work, daemon=True, name="writing").start()
+
+    def __call__(self, job: Job) -> None:
+        with self._changed:
+            self._next = job
+            self._changed.notify_all()
+
+    def wait(self) -> None:
+        """Until everything is written."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._next is None and not self._busy)
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._next is not None)
+                job, self._next, self._busy = self._next, None, True
+            try:
+                if job is not None:
+                    job()
+            except ColonnadeError as error:
+                log.error("%s", error)
+            finally:
+                with self._changed:
+                    self._busy = False
+                    self._changed.notify_all()

@@ -1,0 +1,74 @@
+"""Versions of a model, and which party keeps its part of which.
+
+A model is one thing across the parties. The part of each party has a version: a generation, which
+changes whenever the training is taken up anew, and the round after which the part was as it is.
+Parts of different versions are never used together.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+MOST = 8  # versions that one party keeps
+GENERATIONS = 1 << 53
+ROUNDS = 1 << 40
+
+Generation = Annotated[int, msgspec.Meta(ge=0, lt=GENERATIONS)]
+Round = Annotated[int, msgspec.Meta(ge=0, lt=ROUNDS)]
+Version = tuple[Generation, Round]
+
+
+class Kept(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A party's part of one version."""
+
+    version: Version
+    durable: bool = True  # on disk; else in memory, because the disk is full
+    final: bool = False  # the part does not change any more: it serves for later versions, too
+
+    def serves(self, version: Version) -> bool:
+        return self.version == version or (self.final and version[1] >= self.version[1])
+
+
+class Parts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a party says that it keeps."""
+
+    kept: Annotated[tuple[Kept, ...], msgspec.Meta(max_length=MOST)] = ()
+    # Parties whose messages were left out of what this party's part was made of.
+    missed: Annotated[tuple[str, ...], msgspec.Meta(max_length=4096)] = ()
+    committed: Round | None = None  # the leader's word: parts that were final then are in use
+
+    @classmethod
+    def read(cls, note: str) -> Parts:
+        return msgspec.json.decode(note, type=cls)
+
+    def text(self) -> str:
+        return msgspec.json.encode(self).decode()
+
+    def have(self, version: Version) -> bool:
+        return any(kept.serves(version) for kept in self.kept)
+
+    def durable(self, version: Version) -> bool:
+        return any(kept.serves(version) and kept.durable for kept in self.kept)
+
+    def final(self, round: int) -> bool:
+        """Whether the part that is in use from a round on is kept, if it is final then."""
+        return any(kept.final and kept.version[1] <= round for kept in self.kept)
+
+    def newest(self) -> str:
+        """For a person: what of a model there is here."""
+        if not self.kept:
+            return "untrained"
+        return f"round {max(kept.version for kept in self.kept)[1] + 1}"
+
+    def lack(self, version: Version) -> str:
+        """Why a party cannot take part in using a version; "" if it can."""
+        if self.have(version):
+            return ""
+        if not self.kept:
+            return "untrained"
+        newest = max(kept.version for kept in self.kept)
+        if newest[1] == version[1]:
+            return f"has round {newest[1] + 1} of another training"
+        return f"has round {newest[1] + 1}, the model is of round {version[1] + 1}"
