@@ -342,10 +342,12 @@ class Algorithm(ABC):
     def keep_versions(self, net: Network, decision: Decision) -> None:
         """Keep the parts that were decided on, as far as they are here: a party that was away then
         has none, and makes up none."""
+        if self.versions.final is not None:
+            return  # it serves for all versions to come
         wanted = (decision.best, decision.sure)
+        self.versions.keep_only(wanted)
         if net.round in wanted and decision.version not in self.versions.parts:
             self.versions.take(net, decision.version)
-        self.versions.keep_only(net, wanted)
 
     def keep(self, net: Network, rounds: int | None = None) -> None:
         """Keep the state of the parties here as it is after so many rounds; those begun if not

@@ -77,7 +77,7 @@ class Versions:
         kept = [Kept(v, v not in self.unwritten, v == self.final) for v in sorted(self.parts)]
         net.announce(Parts(tuple(kept), committed=self.algorithm.committed))
 
-    def keep_only(self, net: Network, rounds: Iterable[int]) -> None:
+    def keep_only(self, rounds: Iterable[int]) -> None:
         """Forget the versions of other rounds."""
         wanted = set(rounds)
         for version in [v for v in self.parts if v[1] not in wanted and v != self.final]:

@@ -103,7 +103,9 @@ class Post:
         self.party, self.leader, self.federation = transport.party, leader, federation
         self.everyone = Group(EVERYONE, world.parties, "owner")
         others = [p for p in world.parties if p != self.party]
-        self.peers = {p: Peer() for p in others if neighbours is None or p in neighbours}
+        self.peers = {
+            p: Peer(since=self.clock.now) for p in others if neighbours is None or p in neighbours
+        }
         self.groups = {group.name: group for group in (*world.groups, self.everyone)}
         self.born = born
         self.era = self.newest_era = 0 if leader else 1
