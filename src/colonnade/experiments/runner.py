@@ -18,7 +18,9 @@ from typing import Any, Protocol
 
 import msgspec
 
+from colonnade.algorithms import is_local
 from colonnade.algorithms.task import Task
+from colonnade.code import FACTORIES, Factory
 from colonnade.data import load
 from colonnade.errors import ColonnadeError, InputError
 from colonnade.experiments.config import Experiment, parse_experiment
@@ -306,13 +308,11 @@ def _attempt(
 
 
 def _portable(experiment: Experiment) -> bool:
-    """Whether the experiment is plain values: a user's own factories cannot go to another
-    process."""
-    return not any(
-        callable(getattr(m, key, None))
-        for m in experiment.methods
-        for key in ("encoder", "head", "decoder")
-    )
+    """Whether another process can make the experiment anew from its file: functions that only
+    this process knows cannot go there, nor can algorithms."""
+    models = [getattr(m, key, None) for m in experiment.methods for key in FACTORIES]
+    unknown = any(callable(model) and not isinstance(model, Factory) for model in models)
+    return not unknown and not any(is_local(m.algorithm) for m in experiment.methods)
 
 
 def slug(name: str) -> str:

@@ -37,6 +37,8 @@ class Federation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     rows: RowsSpec | None = None  # the parties bring files of their own…
     data: DataSpec | None = None  # …or, to try things, each takes its columns of this
     network: ConnectionSpec = msgspec.field(default_factory=ConnectionSpec)
+    plugins: tuple[str, ...] | None = None  # modules with algorithms; each party has them
+    code: str | None = None  # the folder where they may be, on this machine
 
     def __post_init__(self) -> None:
         if (self.rows is None) == (self.data is None):
@@ -191,6 +193,7 @@ class Federation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def _content(self) -> dict[str, Any]:
         """Everything but addresses and folders: these may differ from place to place."""
         content = dict(flat(self.table()))
+        content.pop("code", None)
         if "data.path" in content:
             content["data.path"] = Path(content["data.path"]).name
         return {key: value for key, value in content.items() if not key.endswith(".endpoint")}
