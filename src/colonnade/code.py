@@ -54,7 +54,8 @@ class Factory:
         self.key, self.source, self.make = key, source, make
         self.__name__ = source.name
         self.widths: tuple[int, ...] | None = None  # of all encoders, where they are agreed on
-        self.gives: int | None = None  # the width that this party's encoder must give
+        self.gives: int | None = None  # the width that this party's encoder must give,
+        self.why = ""  # and why
         self.calls = 0
 
     def __call__(self, *sizes: int) -> nn.Module:
@@ -70,7 +71,7 @@ class Factory:
             raise self.wrong(f"gives {type(module).__name__}, expected a torch.nn.Module")
         expected = self.gives if self.key == "encoder" else sizes[-1]
         if expected is not None and found != expected:
-            raise self.wrong(f"for {called}, its output is {found} wide, expected {expected}")
+            raise self.wrong(f"for {called}, its output is {found} wide, not {expected}{self.why}")
         return module
 
     def wrong(self, what: str) -> InputError:
@@ -107,8 +108,8 @@ def find_factory(key: str, reference: str, folder: Path | None) -> Factory:
         )
     if not callable(make):
         raise InputError(
-            f"{where}: is a {type(make).__name__}; expected a class or a function that is called "
-            f"as {call} and gives a torch.nn.Module"
+            f"{where}: is of type {type(make).__name__}; expected a class or a function that is "
+            f"called as {call} and gives a torch.nn.Module"
         )
     return Factory(key, Source(reference, sha256_of(module, where)), make)
 
@@ -167,6 +168,11 @@ def code_folder(given: Any, folder: Path | None) -> Path | None:
     if not place.is_dir():
         raise InputError(f'code = "{given}": is not a folder')
     return place
+
+
+def shown(key: str, source: Source) -> str:
+    """As one of a list: `encoder my_models:Tower (sha256 …)`, `plugin average (sha256 …)`."""
+    return f"{key.removesuffix(source.name).strip()} {source}"
 
 
 def changes(before: Mapping[str, Source], now: Mapping[str, Source]) -> Sequence[str]:

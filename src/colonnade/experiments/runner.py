@@ -153,7 +153,7 @@ def run_experiment(
             failures[run.title(experiment)] = str(outcome)
         observer.finish(run.name)
 
-    if jobs == 1 or len(work) == 1 or not _portable(experiment):
+    if jobs == 1 or len(work) == 1 or not portable(experiment):
         _inline(experiment, work, folder, observer, keep)
     else:
         _in_processes(experiment, work, folder, min(jobs, len(work) or 1), observer, keep)
@@ -307,7 +307,7 @@ def _attempt(
     return [outcome] * len(runs) if isinstance(outcome, ColonnadeError) else outcome
 
 
-def _portable(experiment: Experiment) -> bool:
+def portable(experiment: Experiment) -> bool:
     """Whether another process can make the experiment anew from its file: functions that only
     this process knows cannot go there, nor can algorithms."""
     models = [getattr(m, key, None) for m in experiment.methods for key in FACTORIES]

@@ -16,6 +16,7 @@ import tomli_w
 from colonnade.algorithms import registry
 from colonnade.algorithms.algorithm import Algorithm, Settings
 from colonnade.algorithms.task import Task
+from colonnade.code import Factory
 from colonnade.data import DataSpec, VerticalData, load
 from colonnade.data.mapping import nearest
 from colonnade.errors import InputError
@@ -133,10 +134,10 @@ class Federation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         shapes = tuple((width,) for width in widths)
         return Task(self.clients, widths, shapes, self.rows.classes, counts, self.seed, players)
 
-    def algorithm(self) -> Algorithm:
-        """A fresh one, which has not joined yet."""
-        task = self.task()
-        return prefixed("method", lambda: registry()[self.method.algorithm](self.method, task))
+    def algorithm(self, own: Mapping[str, Factory] | None = None) -> Algorithm:
+        """A fresh one, which has not joined yet. `own`: the models of the party that runs here."""
+        task, method = self.task(), msgspec.structs.replace(self.method, **own or {})
+        return prefixed("method", lambda: registry()[self.method.algorithm](method, task))
 
     def edges(self) -> list[tuple[str, str]]:
         """The pairs that exchange anything; a label holder talks to everybody."""
