@@ -357,6 +357,18 @@ def test_an_experiment_file_names_models(folder: Path) -> None:
     assert [one["encoder.0.weight"].shape for one in shapes] == [(20, 16), (32, 16)]
 
 
+def test_results_of_other_code_are_not_gone_on_with(folder: Path) -> None:
+    method = {"algorithm": "splitnn", "epochs": 1, "encoder": "my_models:Tower"}
+    source = {"name": "own", "data": {"dataset": "digits", "rows": 200}, "methods": [method]}
+    run_experiment(parse_experiment(source, "own.toml", folder), folder / "out")
+    (folder / "my_models.py").write_text(MODELS.replace("nn.Tanh()", "nn.ReLU()"))
+    del sys.modules["my_models"]
+    changed = parse_experiment(source, "own.toml", folder)
+    with pytest.raises(InputError, match=r"holds another experiment \(its config.toml differs\)"):
+        run_experiment(changed, folder / "out")
+    assert parse_experiment(changed.table(), "config.toml") == changed
+
+
 @pytest.mark.parametrize(
     ("own", "says"),
     [

@@ -55,6 +55,7 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
     target: float | None = None
     plugins: tuple[str, ...] | None = None  # modules with algorithms of the user's own
     code: str | None = None  # the folder where they and model factories may be
+    sha256: dict[str, str] | None = None  # of that code, as it was found; never read from a file
 
     def __post_init__(self) -> None:
         if not self.methods:
@@ -137,8 +138,8 @@ def parse_experiment(
             fields["seeds"] = convert(table["seeds"], tuple[int, ...], "seeds")
         if "target" in table:
             fields["target"] = convert(table["target"], float, "target")
-        if code is not None and (plugins or any(map(own_models, fields["methods"]))):
-            fields["code"] = str(code.resolve())
+        if digests := _digests(plugins or (), fields["methods"], code):
+            fields |= {"sha256": digests, "code": str(code.resolve()) if code else None}
         return Experiment(**fields)
     except InputError as error:
         raise InputError(f"{source}: {error}") from None
@@ -154,6 +155,15 @@ def parse_plugins(
     plugins = convert(table["plugins"], tuple[str, ...], "plugins")
     load_plugins(plugins, code)
     return code, plugins
+
+
+def _digests(
+    plugins: Sequence[str], methods: Sequence[Settings], code: Path | None
+) -> dict[str, str]:
+    """By name: results that were made by other code must not be mixed with new ones."""
+    sources = [*load_plugins(plugins, code).values()]
+    sources += [factory.source for method in methods for factory in own_models(method).values()]
+    return {source.name: source.sha256 for source in sources}
 
 
 def own_models(method: Settings) -> dict[str, Factory]:
