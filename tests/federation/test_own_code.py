@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -185,22 +186,23 @@ def test_a_restart_with_other_code_is_refused_and_the_others_log_the_change(
 ) -> None:
     fed = federation()
     trained(fed, folder, client1=EACH)
+    with pytest.raises(
+        InputError, match=r"encoder: my_models:Tower .* before, none of its own now"
+    ):
+        trained(fed, folder)
     (folder / "my_models.py").write_text(MODELS.replace("nn.GELU()", "nn.ReLU()"))
     del sys.modules["my_models"]
     with pytest.raises(
         InputError, match=r"was kept with other code: encoder: my_models:Tower \(sh"
     ):
         trained(fed, folder, client1=EACH)
-    for kept in (folder / "client1" / "checkpoints").iterdir():
-        kept.unlink()  # as --fresh does
+    shutil.rmtree(folder / "client1" / "checkpoints")  # as --fresh does
+    shutil.rmtree(folder / "server" / "checkpoints")
+    (folder / "client1" / "code.json").unlink()
     caplog.clear()
     trained(fed, folder, client1=EACH)
     changed = [m for m in caplog.messages if m.startswith("client1 runs other code than before")]
-    assert changed, caplog.messages
-    with pytest.raises(
-        InputError, match=r"encoder: my_models:Tower .* before, none of its own now"
-    ):
-        trained(fed, folder)
+    assert len(changed) == 1, "the server's, whose code.json knows the code of before"
 
 
 def test_parties_with_different_plugins_are_warned(

@@ -178,9 +178,11 @@ def _check_code(folder: Path, kept_with: dict[str, Source], algorithm: Algorithm
 
 
 def fingerprint(algorithm: Algorithm) -> str:
-    """Of what was trained how: settings, public facts of the data, seed."""
+    """Of what was trained how: settings, public facts of the data, seed, code of the user's own."""
     settings = msgspec.json.encode(algorithm.set, enc_hook=lambda own: getattr(own, "__name__", ""))
     text = settings + repr(algorithm.task).encode()
+    if algorithm.own_code:
+        text += msgspec.json.encode(algorithm.own_code, order="sorted")
     return hashlib.blake2b(text, digest_size=16).hexdigest()
 
 
