@@ -10,6 +10,7 @@ from typing import Any
 from torch import nn
 
 from colonnade.algorithms.task import Task
+from colonnade.code import Factory
 from colonnade.models.layers import cnn, mlp, output_width
 from colonnade.seeds import seeded
 
@@ -75,6 +76,8 @@ def make_head(spec: Any, width: int, classes: int) -> nn.Module:
 def encoder_widths(spec: Any, task: Task) -> tuple[int, ...]:
     """The width of every client's embedding: known to all, so that the head can be built
     anywhere."""
+    if isinstance(spec, Factory) and spec.widths is not None:
+        return spec.widths
     return tuple(
         output_width(seeded(0, make_encoder, spec, width, shape), width)
         for width, shape in zip(task.widths, task.shapes, strict=True)

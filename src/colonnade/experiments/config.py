@@ -11,8 +11,9 @@ from typing import Any, Literal, TypeVar, cast, get_args, get_origin, get_type_h
 import msgspec
 import tomli_w
 
-from colonnade.algorithms import registry
+from colonnade.algorithms import load_plugins, registry
 from colonnade.algorithms.algorithm import Settings
+from colonnade.code import FACTORIES, Factory, code_folder, find_factory, is_reference
 from colonnade.data import DataSpec
 from colonnade.data.mapping import nearest
 from colonnade.errors import InputError
@@ -52,6 +53,9 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
     network: NetworkSpec = msgspec.field(default_factory=NetworkSpec)
     faults: tuple[Fault, ...] = msgspec.field(default_factory=lambda: (Fault(name="none"),))
     target: float | None = None
+    plugins: tuple[str, ...] | None = None  # modules with algorithms of the user's own
+    code: str | None = None  # the folder where they and model factories may be
+    sha256: dict[str, str] | None = None  # of that code, as it was found; never read from a file
 
     def __post_init__(self) -> None:
         if not self.methods:
@@ -117,6 +121,8 @@ def parse_experiment(
         for key in ("name", "data", "methods"):
             if key not in table:
                 raise InputError(f"{key}: missing")
+        code, plugins = parse_plugins(table, folder)
+        parse = lambda entry, where: parse_method(entry, where, code)  # noqa: E731
         fields = {
             "name": convert(table["name"], str, "name"),
             "data": placed(convert(table["data"], DataSpec, "data"), folder),
@@ -125,15 +131,45 @@ def parse_experiment(
                 placed(fault, folder)
                 for fault in tables(table.get("faults", [{"name": "none"}]), "faults", parse_fault)
             ),
-            "methods": tuple(tables(table["methods"], "methods", parse_method)),
+            "methods": tuple(tables(table["methods"], "methods", parse)),
+            "plugins": plugins,
         }
         if "seeds" in table:
             fields["seeds"] = convert(table["seeds"], tuple[int, ...], "seeds")
         if "target" in table:
             fields["target"] = convert(table["target"], float, "target")
+        if digests := _digests(plugins or (), fields["methods"], code):
+            fields |= {"sha256": digests, "code": str(code.resolve()) if code else None}
         return Experiment(**fields)
     except InputError as error:
         raise InputError(f"{source}: {error}") from None
+
+
+def parse_plugins(
+    table: Mapping[str, Any], folder: Path | None
+) -> tuple[Path | None, tuple[str, ...] | None]:
+    """The folder of the user's own code, and the modules with algorithms, which are imported."""
+    code = code_folder(table.get("code"), folder)
+    if "plugins" not in table:
+        return code, None
+    plugins = convert(table["plugins"], tuple[str, ...], "plugins")
+    load_plugins(plugins, code)
+    return code, plugins
+
+
+def _digests(
+    plugins: Sequence[str], methods: Sequence[Settings], code: Path | None
+) -> dict[str, str]:
+    """By name: results that were made by other code must not be mixed with new ones."""
+    sources = [*load_plugins(plugins, code).values()]
+    sources += [factory.source for method in methods for factory in own_models(method).values()]
+    return {source.name: source.sha256 for source in sources}
+
+
+def own_models(method: Settings) -> dict[str, Factory]:
+    """The model factories that a file names, by key."""
+    given = {key: getattr(method, key, None) for key in FACTORIES}
+    return {key: factory for key, factory in given.items() if isinstance(factory, Factory)}
 
 
 def convert(value: Any, kind: type[T], where: str) -> T:
@@ -201,7 +237,8 @@ def parse_fault(table: Table, where: str) -> Fault:
     return fault
 
 
-def parse_method(table: Table, where: str) -> Settings:
+def parse_method(table: Table, where: str, code: Path | None = None) -> Settings:
+    """`code`: the folder where model factories that the table names may be."""
     if "algorithm" not in table:
         raise InputError(f"{where}.algorithm: missing; expected one of {', '.join(registry())}")
     name = table["algorithm"]
@@ -212,8 +249,16 @@ def parse_method(table: Table, where: str) -> Settings:
             f"there are {', '.join(known)}"
         )
     usual = table.get("method", name)  # a method that has a name of its own goes by it
-    settings = convert({"name": usual, **table}, registry()[name].settings, where)
-    return prefixed(where, settings.resolved)
+    kind = registry()[name].settings
+    named = [
+        key for key in FACTORIES if key in kind.__struct_fields__ and is_reference(table.get(key))
+    ]
+    plain_values = {key: value for key, value in table.items() if key not in named}
+    settings = convert({"name": usual, **plain_values}, kind, where)
+    found = {
+        key: prefixed(where, lambda key=key: find_factory(key, table[key], code)) for key in named
+    }
+    return prefixed(where, msgspec.structs.replace(settings, **found).resolved)
 
 
 def tables(value: Any, key: str, parse: Any) -> list[Any]:
@@ -277,7 +322,10 @@ def plain(struct: msgspec.Struct) -> Table:
 
 
 def _describe(value: Any) -> str:
-    """Python objects in a resolved experiment, such as a user's own model factory."""
+    """Python objects in a resolved experiment: a model factory, by the name that a file can have,
+    or by one for people."""
+    if isinstance(value, Factory):
+        return value.source.name
     return f"python: {getattr(value, '__qualname__', repr(value))}"
 
 
