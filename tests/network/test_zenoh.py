@@ -43,7 +43,7 @@ class Member:
         self.transport = ZenohTransport(place, self.clock)
         self.transport.listen(
             lambda sender, data: self.keep(self.got, (sender, data)),
-            lambda party, there: self.keep(self.noticed, (party, there)),
+            lambda party, there, life: self.keep(self.noticed, (party, there)),
         )
         self.thread = threading.Thread(target=self.run, daemon=True)
         self.thread.start()
@@ -284,9 +284,9 @@ def is_no_member(keys: Path, clinic: Member, lab: Member) -> None:
     with zenoh.open(evil(stranger, clinic.place.listen)) as session:
         for sender in ("lab", "stranger", "*"):
             session.put(f"vfl/{sender}/to/clinic", b"evil")
-        session.liveliness().declare_token("vfl/bank/alive").undeclare()
+        session.liveliness().declare_token("vfl/bank/alive/7").undeclare()
         assert list(session.get("vfl/clinic/ask/status", timeout=0.5)) == []
-        assert list(session.liveliness().get("vfl/*/alive", timeout=0.5)) == []
+        assert list(session.liveliness().get("vfl/*/alive/*", timeout=0.5)) == []
 
 
 def writes_under_another_name(keys: Path, clinic: Member, lab: Member) -> None:
@@ -294,7 +294,7 @@ def writes_under_another_name(keys: Path, clinic: Member, lab: Member) -> None:
     with zenoh.open(evil(bank, clinic.place.listen)) as session:
         for key in ("vfl/lab/to/clinic", "vfl/*/to/clinic", "vfl/**"):
             session.put(key, b"evil", congestion_control=zenoh.CongestionControl.BLOCK)
-        session.liveliness().declare_token("vfl/lab/alive").undeclare()  # as if lab had left
+        session.liveliness().declare_token("vfl/lab/alive/0").undeclare()  # as if lab had left
         session.put("vfl/bank/to/clinic", b"mine", congestion_control=zenoh.CongestionControl.BLOCK)
         assert clinic.gets(("bank", b"mine"))
     clinic.got.clear()

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ import torch
 
 from colonnade.federation.asking import find_party, statuses
 from colonnade.federation.files import read_federation
-from colonnade.federation.local import prepare
+from colonnade.federation.local import Local, free_addresses, prepare
+from colonnade.federation.party import read_party
 from colonnade.testing import stacked
 
 FEDERATION = """
@@ -46,6 +48,18 @@ epochs = 20
 optimizer = "adam"
 lr = 3e-3
 missing = "retry"
+"""
+HUB = """
+name = "hub"
+[data]
+dataset = "digits"
+rows = 400
+parties = 2
+[method]
+algorithm = "splitnn"
+epochs = 2
+[network]
+hub = "server"
 """
 
 
@@ -127,3 +141,43 @@ def test_a_party_waits_for_the_others_tells_who_is_away_and_leaves_politely(tmp_
             if process.poll() is None:
                 os.kill(process.pid, signal.SIGKILL)
             process.communicate()
+
+
+def test_a_second_process_with_the_same_certificate_is_refused(tmp_path: Path) -> None:
+    """In another folder, at another port: while the first is there it ends with an error, and when
+    the first was killed it takes its place."""
+    file, folder = tmp_path / "hub.toml", tmp_path / "out"
+    file.write_text(HUB)
+    prepare(read_federation(file), file, folder)
+    mine, (address,) = (folder / "client1.toml").read_text(), free_addresses(1)
+    twin = mine.replace('folder = "client1"', f'folder = "twin"\nlisten = "{address}"')
+    (folder / "twin.toml").write_text(twin)
+    local = Local(read_federation(folder / "federation.toml"), folder, serve=True)
+    try:
+        local.start("server")
+        local.start("client1")
+        wait_until(folder, lambda away: "client1" not in away)
+        local.start("twin")
+        local.processes["twin"].join(60)
+        assert local.processes["twin"].exitcode == 2
+        said = {party: (folder / party / "log.txt").read_text() for party in local.processes}
+        assert "client1: a second process has its certificate" in said["server"]
+        assert "a second process has our certificate; server listens to us only" in said["client1"]
+        assert "takes part already" in " ".join(said["twin"].split())
+        local.kill("client1")
+        wait_until(folder, lambda away: "client1" in away)
+        local.start("twin")
+        wait_until(folder, lambda away: "client1" not in away)
+        assert local.processes["twin"].exitcode is None
+    finally:
+        local.stop()
+
+
+def wait_until(folder: Path, ready: Callable[[dict[str, float]], bool]) -> None:
+    """Until the server tells so of those who are away."""
+    end, party = time.monotonic() + 60, read_party(folder / "server.toml")
+    while True:
+        told = statuses(party, timeout=1.0)["server"]
+        if told and ready(told["away"]):
+            return
+        assert time.monotonic() < end, told
