@@ -22,6 +22,7 @@ from colonnade.federation.asking import find_party, statuses
 from colonnade.federation.files import read_federation
 from colonnade.federation.local import Local, free_addresses, prepare
 from colonnade.federation.party import read_party
+from colonnade.federation.status import read_status
 from colonnade.testing import stacked
 
 FEDERATION = """
@@ -91,6 +92,7 @@ def test_processes_train_what_one_process_trains_and_answer_later(tmp_path: Path
         assert all(torch.allclose(mine[k], v, atol=1e-5, rtol=0) for k, v in tensors.items())
     assert document["result"]["metrics"]["test_accuracy"] == one.metrics["test_accuracy"]
     assert (tmp_path / "out" / "server" / "results.jsonl").exists()
+    assert read_status(tmp_path / "out" / "server")["stage"] == "done"
     rows = list(csv.DictReader(io.StringIO(told(tmp_path, "predict", "out", "--ids", "1,2,3"))))
     assert [row["id"] for row in rows] == ["1", "2", "3"]
     assert {row["absent"] for row in rows} == {""}
@@ -112,6 +114,7 @@ def test_a_training_ends_although_processes_are_killed_all_the_time(tmp_path: Pa
     kills = re.search(r"(\d+) processes were killed", err)
     assert kills
     assert int(kills[1]) > 0
+    assert "--chaos-seed 4" in err
 
 
 def test_a_party_waits_for_the_others_tells_who_is_away_and_leaves_politely(tmp_path: Path) -> None:
@@ -136,6 +139,12 @@ def test_a_party_waits_for_the_others_tells_who_is_away_and_leaves_politely(tmp_
         assert server.returncode == 0
         assert "has left" in err + out
         assert "Traceback" not in err
+        asked = json.loads(told(tmp_path, "status", "out", "--json"))
+        assert asked["server"]["stage"] == "left"
+        assert asked["server"]["ended"]["during"] == "waiting for the others"
+        assert asked["client2"]["stage"] == "gone", "it was killed"
+        assert asked["client0"] == {}
+        assert "killed" in told(tmp_path, "status", "out")
     finally:
         for process in (server, client):
             if process.poll() is None:

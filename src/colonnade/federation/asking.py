@@ -19,6 +19,7 @@ from colonnade.federation.local import FEDERATION, Local, running
 from colonnade.federation.party import PartyFile, read_party
 from colonnade.federation.predicting import Asked, Predicted
 from colonnade.federation.process import visiting
+from colonnade.federation.status import read_status
 from colonnade.network.transport.zenoh import ask
 
 READY = 60.0  # seconds for saved parties to be there again
@@ -58,6 +59,15 @@ def statuses(party: PartyFile, timeout: float = 3.0) -> dict[str, dict[str, Any]
     members = party.federation.members
     with ThreadPoolExecutor(len(members)) as pool:
         return dict(zip(members, pool.map(one, members), strict=True))
+
+
+def ends(path: Path, party: PartyFile) -> dict[str, dict[str, Any]]:
+    """How processes ended whose folders are here: the party's own, or those of `up`."""
+    folders = {party.party: party.folder}
+    if path.is_dir():
+        folders = {name: path / name for name in party.federation.members}
+    found = {name: read_status(folder) for name, folder in folders.items()}
+    return {name: told for name, told in found.items() if "ended" in told}
 
 
 def predict(party: PartyFile, ids: Sequence[str] | None) -> Predicted:

@@ -54,12 +54,14 @@ def join(
     report[/bold].[/dim]
     """
     from colonnade.federation import process
+    from colonnade.federation.lock import only_one
     from colonnade.federation.party import read_party
     from colonnade.federation.status import set_up_log
 
     party = read_party(file)
     if fresh:
-        clear(party.folder)
+        with only_one(party.folder, party.party):
+            clear(party.folder)
     console = Console(stderr=True)
     set_up_log(console)
     try:
@@ -131,11 +133,16 @@ def up(
 
 
 def status(file: Where, as_json: Json = False) -> None:
-    """Ask every party of a federation how it is."""
-    from colonnade.federation.asking import find_party, statuses
+    """Ask every party of a federation how it is.
+
+    Of a party that does not answer and whose folder is on this machine, it says how and when its
+    process ended.
+    """
+    from colonnade.federation.asking import ends, find_party, statuses
 
     party = find_party(file)
-    found = statuses(party)
+    ended = ends(file, party)
+    found = {name: told or ended.get(name, {}) for name, told in statuses(party).items()}
     if as_json:
         typer.echo(json.dumps(found, indent=2))
         return
@@ -150,8 +157,8 @@ def status(file: Where, as_json: Json = False) -> None:
         if not told:
             table.add_row(name, roles, "no answer", "", "", style="dim")
             continue
-        away = ", ".join(f"{p} since {s:.0f} s" for p, s in told["away"].items())
-        table.add_row(name, roles, told["stage"], f"{told['round']:,}", away)
+        away = ", ".join(f"{p} since {s:.0f} s" for p, s in told.get("away", {}).items())
+        table.add_row(name, roles, Text(_state(told)), f"{told.get('round', 0):,}", away)
     Console().print(table)
 
 
@@ -204,14 +211,11 @@ def register(app: typer.Typer) -> None:
 
 def clear(folder: Path) -> None:
     """What a party kept: checkpoints and results; never its data or keys."""
-    from colonnade.experiments.results import CONFIG, RESULTS
-    from colonnade.federation.local import LOG
-    from colonnade.federation.process import LOCK
-    from colonnade.federation.status import STATUS
+    from colonnade.federation.private import KEPT, WRITTEN
 
-    for part in ("checkpoints", "history", "ledger", "models"):
+    for part in KEPT:
         shutil.rmtree(folder / part, ignore_errors=True)
-    for part in (CONFIG, RESULTS, STATUS, "report.html", LOG, LOCK):
+    for part in WRITTEN:
         (folder / part).unlink(missing_ok=True)
 
 
@@ -234,13 +238,25 @@ def clear_all(folder: Path, members: tuple[str, ...]) -> None:
 def show_result(result: Result, folder: Path, console: Console) -> None:
     from colonnade.experiments.report import write_report
     from colonnade.experiments.table import Plan, cost_grid, render, summarise
+    from colonnade.federation.private import as_private_as
 
     plan = Plan((result.method,), (result.faults,), (result.seed,))
     console.print(render(summarise([result], plan).grid()))
     console.print(render(cost_grid([result], plan)))
     for note in result.notes:
         console.print(Text(f"Note: {note}"))
-    console.print(Text(f"Report: {write_report(folder)}"), soft_wrap=True)
+    with as_private_as(folder):
+        page = write_report(folder)
+    console.print(Text(f"Report: {page}"), soft_wrap=True)
+
+
+def _state(told: dict[str, Any]) -> str:
+    if "ended" not in told:
+        return told["stage"]
+    end = told["ended"]
+    during = f", while {end['during']}" if end["during"] != told["stage"] else ""
+    reason = f": {end['reason']}" if end["reason"] else ""
+    return f"{told['stage']} ({end['at']}{during}){reason}"
 
 
 def _progress(status: dict[str, Any]) -> str:
@@ -251,8 +267,8 @@ def _progress(status: dict[str, Any]) -> str:
         parts.append(f"round {status['round']:,} of at most {status['rounds']:,}")
     metrics = status.get("metrics", {})
     parts += [f"{k} {v:.4f}" for k, v in metrics.items() if "accuracy" in k]
-    if status["away"]:
-        parts.append("away: " + ", ".join(f"{p} {s:.0f} s" for p, s in status["away"].items()))
+    if away := status.get("away"):
+        parts.append("away: " + ", ".join(f"{p} {s:.0f} s" for p, s in away.items()))
     return " · ".join(parts)
 
 

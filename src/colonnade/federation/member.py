@@ -182,6 +182,7 @@ class Member:
         while not self.over:
             await self.take_part(resume_at)
             await self.afterwards()
+        self._try(self.record.keep)  # with what left in the test, and in answers to others
         self.state.stage = "done"
 
     async def afterwards(self) -> None:
