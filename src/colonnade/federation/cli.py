@@ -7,6 +7,7 @@ import shutil
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -254,9 +255,10 @@ def _state(told: dict[str, Any]) -> str:
     if "ended" not in told:
         return told["stage"]
     end = told["ended"]
+    at = f"{datetime.fromisoformat(end['at']):%Y-%m-%d %H:%M:%S} UTC"
     during = f", while {end['during']}" if end["during"] != told["stage"] else ""
     reason = f": {end['reason']}" if end["reason"] else ""
-    return f"{told['stage']} ({end['at']}{during}){reason}"
+    return f"{told['stage']} at {at}{during}{reason}"
 
 
 def _progress(status: dict[str, Any]) -> str:
