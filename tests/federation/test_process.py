@@ -172,6 +172,18 @@ def test_files_of_others_and_their_folder_keep_their_modes(
     assert "other users of this machine can look into it" in caplog.text
 
 
+@pytest.mark.usefixtures("open_umask")
+def test_what_a_link_leads_to_keeps_its_mode(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "rows.csv").write_text("")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "data").symlink_to(tmp_path / "data")
+    with private(tmp_path / "out"):
+        pass
+    assert stat.S_IMODE((tmp_path / "data" / "rows.csv").stat().st_mode) == 0o666
+    assert stat.S_IMODE((tmp_path / "out").stat().st_mode) == 0o700
+
+
 # -------------------------------------------------------------------------------------- commands
 
 

@@ -90,7 +90,11 @@ def up(
         ),
     ] = None,
     chaos_seed: Annotated[
-        int | None, typer.Option("--chaos-seed", help="Which processes are killed, and when.")
+        int | None,
+        typer.Option(
+            "--chaos-seed",
+            help="Which processes are killed, and when. Default: drawn, and printed.",
+        ),
     ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start over instead of going on.")] = False,
     as_json: Json = False,

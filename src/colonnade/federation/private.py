@@ -61,8 +61,9 @@ def _tighten(folder: Path, ours: Callable[[Path], bool]) -> None:
     entries = list(folder.iterdir())
     mine = [entry for entry in entries if ours(entry)]
     for entry in mine:
-        for path in (entry, *entry.rglob("*")):
-            _narrow(path)
+        if not entry.is_symlink():  # what it leads to is somebody else's
+            for path in (entry, *entry.rglob("*")):
+                _narrow(path)
     if len(mine) == len(entries):
         _narrow(folder)
     if mode := stat.S_IMODE(folder.stat().st_mode) & OTHERS:

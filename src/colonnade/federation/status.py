@@ -122,7 +122,8 @@ def sentence(member: Member) -> str:
 @contextmanager
 def end_noted(folder: Path, party: str) -> Iterator[None]:
     """However this process ends, its status file says so: done, left (by Ctrl-C or SIGTERM), or
-    with which error."""
+    with which error. The caller holds the folder's lock."""
+    (folder / STATUS).unlink(missing_ok=True)  # of an earlier process
     how, reason = DONE, ""
     try:
         yield
@@ -133,9 +134,7 @@ def end_noted(folder: Path, party: str) -> Iterator[None]:
         how, reason = FAILED, str(error) or type(error).__name__
         raise
     finally:
-        facts = _read(folder)
-        if facts.get("process") != os.getpid():  # of an earlier process
-            facts = {"party": party, "process": os.getpid(), "stage": "starting"}
+        facts = _read(folder) or {"party": party, "process": os.getpid(), "stage": "starting"}
         with suppress(OSError):
             write_status(folder / STATUS, _ended(facts, how, datetime.now(UTC), reason))
 
