@@ -157,11 +157,13 @@ def report(
     """Write DIR/report.html: one self-contained page with tables and pictures, readable offline."""
     from colonnade.experiments.report import write_report
     from colonnade.experiments.reproduce.run import DOCUMENT, read_reproduction
+    from colonnade.federation.private import as_private_as
 
-    if (folder / DOCUMENT).exists():
-        page = read_reproduction(folder).write()
-    else:
-        page = write_report(folder)
+    with as_private_as(folder):
+        if (folder / DOCUMENT).exists():
+            page = read_reproduction(folder).write()
+        else:
+            page = write_report(folder)
     typer.echo(f"Report: {page}")
 
 

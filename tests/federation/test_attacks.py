@@ -102,7 +102,7 @@ def _told(fed: Federation, to: str, kind: str, note: str) -> bytes:
 
 
 def _signed(header: Header, fed: Federation) -> Header:
-    return msgspec.structs.replace(header, federation=fed.hash, era=NOW["era"])
+    return msgspec.structs.replace(header, federation=fed.hash, era=NOW["era"], life=1)
 
 
 NOW = {"era": 0}

@@ -35,15 +35,17 @@ PATIENCE = 10.0  # seconds, for a busy machine
 class Member:
     """A party that keeps what it gets. Its clock runs in a thread."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Place, life: int = 0) -> None:
         self.place, self.clock, self.stop = place, WallClock(), Signal()
         self.got: list[tuple[str, bytes]] = []
         self.noticed: list[tuple[str, bool]] = []
+        self.lives: list[tuple[int, bool]] = []
         self.changed = threading.Condition()
         self.transport = ZenohTransport(place, self.clock)
         self.transport.listen(
             lambda sender, data: self.keep(self.got, (sender, data)),
-            lambda party, there: self.keep(self.noticed, (party, there)),
+            self.notice,
+            life,
         )
         self.thread = threading.Thread(target=self.run, daemon=True)
         self.thread.start()
@@ -53,6 +55,10 @@ class Member:
             await self.clock.wait(self.stop)
 
         self.clock.run((self.place.party, until_stopped()))
+
+    def notice(self, party: str, there: bool, life: int) -> None:
+        self.lives.append((life, there))
+        self.keep(self.noticed, (party, there))
 
     def keep(self, where: list[Any], what: Any) -> None:
         with self.changed:
@@ -195,6 +201,19 @@ def test_messages_and_notices_pass_through_a_hub_that_alone_listens(keys: Path, 
     assert present(place_of(keys, "bank", **behind), 0.5) == {"clinic", "lab", "hub"}
 
 
+def test_two_processes_of_one_party_are_seen_as_two_lives(
+    keys: Path, join: Join, members: list[Member]
+) -> None:
+    address = free_address()
+    clinic = join(place_of(keys, "clinic", address))
+    for life in (1001, 1002):
+        members.append(Member(place_of(keys, "lab", connect={"clinic": address}), life))
+        assert clinic.waits_for(lambda life=life: (life, True) in clinic.lives)
+    members[1].close()
+    assert clinic.waits_for(lambda: (1001, False) in clinic.lives)
+    assert clinic.lives == [(1001, True), (1002, True), (1001, False)]
+
+
 def test_a_killed_party_is_missed_and_welcomed_back(keys: Path, join: Join) -> None:
     address = free_address()
     clinic = join(place_of(keys, "clinic", address))
@@ -284,9 +303,9 @@ def is_no_member(keys: Path, clinic: Member, lab: Member) -> None:
     with zenoh.open(evil(stranger, clinic.place.listen)) as session:
         for sender in ("lab", "stranger", "*"):
             session.put(f"vfl/{sender}/to/clinic", b"evil")
-        session.liveliness().declare_token("vfl/bank/alive").undeclare()
+        session.liveliness().declare_token("vfl/bank/alive/7").undeclare()
         assert list(session.get("vfl/clinic/ask/status", timeout=0.5)) == []
-        assert list(session.liveliness().get("vfl/*/alive", timeout=0.5)) == []
+        assert list(session.liveliness().get("vfl/*/alive/*", timeout=0.5)) == []
 
 
 def writes_under_another_name(keys: Path, clinic: Member, lab: Member) -> None:
@@ -294,7 +313,7 @@ def writes_under_another_name(keys: Path, clinic: Member, lab: Member) -> None:
     with zenoh.open(evil(bank, clinic.place.listen)) as session:
         for key in ("vfl/lab/to/clinic", "vfl/*/to/clinic", "vfl/**"):
             session.put(key, b"evil", congestion_control=zenoh.CongestionControl.BLOCK)
-        session.liveliness().declare_token("vfl/lab/alive").undeclare()  # as if lab had left
+        session.liveliness().declare_token("vfl/lab/alive/0").undeclare()  # as if lab had left
         session.put("vfl/bank/to/clinic", b"mine", congestion_control=zenoh.CongestionControl.BLOCK)
         assert clinic.gets(("bank", b"mine"))
     clinic.got.clear()

@@ -20,6 +20,7 @@ from colonnade.federation.local import FEDERATION, Local, running
 from colonnade.federation.party import PartyFile, read_party
 from colonnade.federation.predicting import Asked, Predicted
 from colonnade.federation.process import visiting
+from colonnade.federation.status import read_status
 from colonnade.network.transport.zenoh import ask
 
 READY = 60.0  # seconds for saved parties to be there again
@@ -68,6 +69,15 @@ def code_in(told: dict[str, Any]) -> str:
     except msgspec.ValidationError:
         return "not readable"
     return ", ".join(shown(key, source) for key, source in code.items())
+
+
+def ends(path: Path, party: PartyFile) -> dict[str, dict[str, Any]]:
+    """How processes ended whose folders are here: the party's own, or those of `up`."""
+    folders = {party.party: party.folder}
+    if path.is_dir():
+        folders = {name: path / name for name in party.federation.members}
+    found = {name: read_status(folder) for name, folder in folders.items()}
+    return {name: told for name, told in found.items() if "ended" in told}
 
 
 def predict(party: PartyFile, ids: Sequence[str] | None) -> Predicted:

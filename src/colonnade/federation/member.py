@@ -11,6 +11,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -135,10 +136,11 @@ class Member:
             federation=federation.hash,
             neighbours=federation.neighbours(self.party),
             born=born,
+            grace=2 * federation.network.lease,
         )
         self.post.greeting = text(Greeting(federation.digests, own.fingerprint, dict(own.code)))
         self.post.on_greeting, self.post.on_call = self.greeted, self.called
-        self.post.on_change = self.changed
+        self.post.on_change, self.post.on_twice = self.changed, self.twice
         net = federation.network
         self.post.returns, self.post.silence = net.returns, net.silence
         self.post.loudness.multiple = net.loudness or math.inf
@@ -158,6 +160,7 @@ class Member:
         self.complaints: dict[str, str] = {}  # about whom
         self.agreeing: set[str] = set()  # those whose files and rows fit ours
         self.strangers: set[str] = set()  # those who have another federation file
+        self.preferring: dict[str, int] = {}  # which life of this party others listen to
         self.trained_before = False  # in an earlier life
         self.asked = 0  # calls so far
         self.background: Background | None = None  # None: what is written is written at once
@@ -188,6 +191,7 @@ class Member:
         while not self.over:
             await self.take_part(resume_at)
             await self.afterwards()
+        self._try(self.record.keep)  # with what left in the test, and in answers to others
         self.state.stage = "done"
 
     async def afterwards(self) -> None:
@@ -536,6 +540,24 @@ class Member:
             log.error("%s", found)
         if sender == self.federation.leader and self.state.stage == WAITING:
             raise InputError(f"{found}; all parties need the same, so ask {sender} for theirs")
+
+    def twice(self, sender: str, life: int) -> None:
+        """Two processes have this party's certificate, and `sender` says which one it listens to.
+        The other one ends; not because a single member says so, unless that one leads."""
+        known, self.preferring[sender] = self.preferring.get(sender), life
+        if life == self.post.born:
+            if known != life:
+                log.warning("a second process has our certificate; %s listens to us only", sender)
+            return
+        there = self.post.present()
+        against = [p for p in there if self.preferring.get(p, self.post.born) != self.post.born]
+        if sender == self.federation.leader or 2 * len(against) > len(there):
+            since = datetime.fromtimestamp(life / 1000, UTC)
+            raise InputError(
+                f"{self.party}: another process with this party's certificate takes part already, "
+                f"started {since:%Y-%m-%d %H:%M:%S} UTC by its clock, says {sender}. Start a party "
+                "once; if you did, somebody else has its key"
+            )
 
     def changed(self, party: str, there: bool) -> None:
         if there:

@@ -273,7 +273,8 @@ class Live(ProjectedNetwork):
         self.post.post(header, value, to)
 
     def _signed(self, header: Header) -> Header:
-        return msgspec.structs.replace(header, federation=self.post.federation, era=self.era)
+        signature = {"federation": self.post.federation, "era": self.era, "life": self.post.born}
+        return msgspec.structs.replace(header, **signature)
 
     async def _wait(
         self, wait: Wait, links: Links, members: list[int], expected: np.ndarray

@@ -6,7 +6,7 @@ when it will not come: its sender is away, or past that place. Whoever waits for
 asked sends again what it still has, or says that it has it no more.
 
 The leader (the label holder) begins a new *era* whenever it starts; messages of an older era are
-void. Where all are equal there is one era.
+void. Where all are equal there is one era. Of two processes of one party, one counts (`lives.py`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 import msgspec
 from torch import Tensor
 
-from colonnade.network.clock import Signal
+from colonnade.network.clock import SECOND, Signal
+from colonnade.network.lives import Lives, number_of
 from colonnade.network.loudness import Loudness
 from colonnade.network.network import Place, World
 from colonnade.network.parts import Parts, Version
@@ -33,8 +34,10 @@ EVERYONE = "everyone"
 # Messages that are no part of an exchange. BEAT: how far the sender is. ASK: the sender waits at
 # this place and asks for the receiver's message. LACK: the sender no longer has that message.
 # START: where this era began. CALL: a request to everybody. PARTS: which versions of the model the
-# sender keeps.
+# sender keeps. TWICE: the receiver's party has two processes, and the note says which life of it
+# the sender listens to.
 BEAT, ASK, LACK, START, CALL, PARTS = "beat", "ask", "lack", "start", "call", "parts"
+TWICE = "twice"
 KEPT = 8  # exchanges of which a party can send its messages again
 UNREAD = 64  # letters of one sender that are kept for exchanges to come
 BOXES = 16  # registers of one sender
@@ -72,6 +75,7 @@ class Peer:
     heard: int = 0  # nanoseconds: when it last said something that could be used
     fronts: dict[Place, Place] = field(default_factory=dict)  # how far it is, by branch
     told: Place = ()  # how far it knows me to be
+    lives: Lives = field(default_factory=Lives)
 
     def reached(self, place: Place) -> bool:
         return any(reached(front, place) for front in self.fronts.values())
@@ -96,9 +100,11 @@ class Post:
         federation: str = "",
         neighbours: tuple[str, ...] | None = None,
         born: int = 0,
+        grace: float = 3.0,
     ) -> None:
         """`neighbours`: whom this party exchanges anything with; all others if not given. `born`
-        grows with every start of this party."""
+        grows with every start of this party. `grace`: seconds after which, of two processes of one
+        other party, the second is told to end; longer than a crash stays unnoticed."""
         self.world, self.transport, self.clock = world, transport, transport.clock
         self.party, self.leader, self.federation = transport.party, leader, federation
         self.everyone = Group(EVERYONE, world.parties, "owner")
@@ -107,7 +113,7 @@ class Post:
             p: Peer(since=self.clock.now) for p in others if neighbours is None or p in neighbours
         }
         self.groups = {group.name: group for group in (*world.groups, self.everyone)}
-        self.born = born
+        self.born, self.grace = born, int(grace * SECOND)
         self.era = self.newest_era = 0 if leader else 1
         self.start: Place = (0, 0)  # where the era began
         self.news = Signal()
@@ -130,6 +136,7 @@ class Post:
         self.on_call: Callable[[str, str], None] = lambda sender, note: None
         self.on_greeting: Callable[[str, str], None] = lambda sender, note: None
         self.on_change: Callable[[str, bool], None] = lambda party, there: None
+        self.on_twice: Callable[[str, int], None] = lambda sender, life: None
         self.refused = 0
 
     @property
@@ -138,7 +145,7 @@ class Post:
 
     def listen(self) -> None:
         """Be there, for everybody to see."""
-        self.transport.listen(self.receive, self.notice)
+        self.transport.listen(self.receive, self.notice, self.born)
 
     def present(self) -> list[str]:
         return [party for party, peer in self.peers.items() if peer.there]
@@ -194,6 +201,7 @@ class Post:
             nothing=True,
             federation=self.federation,
             era=self.era,
+            life=self.born,
             note=note,
         )
         self.transport.publish(to, encode(header, None))
@@ -210,10 +218,48 @@ class Post:
 
     # -- receiving --------------------------------------------------------------------------------
 
-    def notice(self, party: str, there: bool) -> None:
-        peer = self.peers.get(party)
-        if peer is None or peer.there == there:
+    def notice(self, party: str, there: bool, life: int = 0) -> None:
+        """A process of another party came or left."""
+        if party not in self.peers:
             return
+        lives = self.peers[party].lives
+        before = lives.current
+        lives.change(life, there)
+        if lives.current == before:
+            if there and life in lives.present[1:]:
+                self._doubt(party, life)
+            return
+        if before is not None:
+            self._change(party, False)
+        if lives.current is not None:
+            self._change(party, True)
+            for header in lives.release():
+                self._use(party, header, None)
+
+    def _doubt(self, party: str, life: int) -> None:
+        """A second process of a party: started again before the end of the first was noticed, or
+        beside it. Time will tell."""
+        lives = self.peers[party].lives
+        if life not in lives.doubted:
+            lives.doubted.add(life)
+            self.clock.call_at(self.clock.now + self.grace, lambda: self._refuse_life(party, life))
+
+    def _refuse_life(self, party: str, life: int) -> None:
+        """Tell both processes, unless one of them has left; again, should the second stay."""
+        lives = self.peers[party].lives
+        lives.doubted.discard(life)
+        if life not in lives.present[1:]:
+            return
+        if life not in lives.refused:
+            lives.refused.add(life)
+            log.warning(
+                "%s: a second process has its certificate; going on with the first one only", party
+            )
+        self.tell(party, TWICE, note=str(lives.current))
+        self._doubt(party, life)
+
+    def _change(self, party: str, there: bool) -> None:
+        peer = self.peers[party]
         peer.there, peer.since, peer.late = there, self.clock.now, False
         peer.fronts.clear()
         peer.told = ()
@@ -229,6 +275,12 @@ class Post:
         except WireError as error:
             self.refuse(sender, str(error))
             return
+        if self.peers[sender].lives.counts(header.life):
+            self._use(sender, header, value)
+        else:
+            self.peers[sender].lives.hold(header, value)
+
+    def _use(self, sender: str, header: Header, value: Tensor | None) -> None:
         self.peers[sender].heard = self.clock.now
         self._take(sender, header, value)
         self.news.notify()
@@ -260,6 +312,10 @@ class Post:
     def _take(self, sender: str, header: Header, value: Tensor | None) -> None:
         if header.kind == PARTS:  # true in every era
             self._learn_parts(sender, header.note)
+            return
+        if header.kind == TWICE:
+            if (life := number_of(header.note)) is not None:
+                self.on_twice(sender, life)
             return
         if self.leads and self.era == 0:  # looking round before beginning
             self.newest_era = max(self.newest_era, header.era)

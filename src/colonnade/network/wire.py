@@ -11,7 +11,7 @@ from torch import Tensor
 
 from colonnade.errors import ColonnadeError
 
-VERSION = "2"
+VERSION = "3"
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
 Path = Annotated[tuple[int, ...], msgspec.Meta(min_length=2, max_length=32)]
@@ -38,6 +38,7 @@ class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     nothing: bool = False  # the sender has nothing to say, do not wait for it
     federation: Name = ""  # the hash of its file
     era: Count = 0  # how often its leader has begun
+    life: Count = 0  # which start of its sender's process sent it
     note: str = ""  # of a message that is no part of an exchange
 
 

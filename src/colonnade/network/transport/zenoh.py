@@ -1,8 +1,9 @@
 """Messages between organisations, by Zenoh: mutual TLS, access by name, who is there.
 
-Keys: `vfl/<sender>/to/<receiver>` for messages, `vfl/<party>/alive` for being there and
-`vfl/<party>/ask/<name>` for questions. Zenoh calls back from its own threads; everything is handed
-over to the thread of the clock.
+Keys: `vfl/<sender>/to/<receiver>` for messages, `vfl/<party>/alive/<life>` for being there, and
+`vfl/<party>/ask/<name>` for questions. `<life>` numbers the starts of the party's process, so that
+two processes of one party are two tokens. Zenoh calls back from its own threads; everything is
+handed over to the thread of the clock.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import zenoh
 
 from colonnade.errors import ColonnadeError, InputError
 from colonnade.network.clock import WallClock
+from colonnade.network.lives import number_of
 from colonnade.network.transport.transport import Deliver, Notice
 from colonnade.network.transport.zenoh_config import Place, configuration
 from colonnade.network.transport.zenoh_log import log_reasons, plain
@@ -28,7 +30,7 @@ __all__ = ["Place", "ZenohTransport", "ask", "log_reasons", "present"]
 
 log = logging.getLogger(__name__)
 
-ALIVE = "vfl/*/alive"
+ALIVE = "vfl/*/alive/*"
 TRY = 0.5  # seconds at a time for reaching the hub, so that closing need not wait longer
 
 Answer = Callable[[bytes], None]
@@ -56,7 +58,7 @@ class ZenohTransport:
         else:
             self._begin(_open(place))
 
-    def listen(self, deliver: Deliver, notice: Notice) -> None:
+    def listen(self, deliver: Deliver, notice: Notice, life: int = 0) -> None:
         def arrived(sample: zenoh.Sample) -> None:
             sender = _party_in(sample.key_expr)
             if sample.kind == zenoh.SampleKind.PUT and sender in self.place.neighbours:
@@ -65,11 +67,12 @@ class ZenohTransport:
 
         def changed(sample: zenoh.Sample) -> None:
             party, there = _party_in(sample.key_expr), sample.kind == zenoh.SampleKind.PUT
-            if party in self.place.neighbours:
-                self._hand_over(lambda: notice(party, there))
+            life = number_of(str(sample.key_expr).rsplit("/", 1)[1])
+            if party in self.place.neighbours and life is not None:
+                self._hand_over(lambda: notice(party, there, life))
 
         def be_there(session: zenoh.Session) -> None:
-            self._token = session.liveliness().declare_token(f"vfl/{self.party}/alive")
+            self._token = session.liveliness().declare_token(f"vfl/{self.party}/alive/{life}")
 
         self._declare(lambda s: s.declare_subscriber(f"vfl/*/to/{self.party}", arrived))
         self._declare(lambda s: s.liveliness().declare_subscriber(ALIVE, changed, history=True))
