@@ -21,6 +21,7 @@ from colonnade.federation.party import PartyFile
 from colonnade.federation.predicting import Predictor
 from colonnade.federation.status import StatusLine, status
 from colonnade.network.clock import WallClock
+from colonnade.network.quota import Quota
 from colonnade.network.transport.zenoh import Place, ZenohTransport, log_reasons
 
 log = logging.getLogger(__name__)
@@ -35,7 +36,8 @@ def join(party: PartyFile, console: Console, *, once: bool = False) -> Member:
     log_reasons()
     clock = WallClock()
     lock = only_one(party)
-    transport = ZenohTransport(place_of(party), clock)
+    quota = Quota(party.federation.network.quota_bytes, own=party.party)
+    transport = ZenohTransport(place_of(party), clock, quota)
     try:
         member = member_kind(party.federation)(
             party.federation,
@@ -44,6 +46,7 @@ def join(party: PartyFile, console: Console, *, once: bool = False) -> Member:
             party.folder,
             born=time.time_ns() // 1_000_000,
             once=once,
+            quota=quota,
         )
         member.background, member.stopwatch = Background(), time.perf_counter
         serve(member, transport)
