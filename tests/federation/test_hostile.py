@@ -375,7 +375,8 @@ def test_no_log_line_holds_what_a_terminal_obeys() -> None:
     before = list(logger.handlers)
     set_up_log(Console(file=screen, force_terminal=True, width=200, color_system=None))
     try:
-        logging.getLogger("colonnade.somewhere").warning("%s said %s", "client3", ESCAPES)
+        said = ESCAPES.replace("\ud800", "")  # which the test runner could not report
+        logging.getLogger("colonnade.somewhere").warning("%s said %s", "client3", said)
     finally:
         for handler in set(logger.handlers) - set(before):
             logger.removeHandler(handler)
