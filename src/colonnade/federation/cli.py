@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from colonnade.console import paragraphs, with_reasons
+from colonnade.console import paragraphs, printable, with_reasons
 from colonnade.errors import InputError
 
 if TYPE_CHECKING:
@@ -162,13 +162,14 @@ def status(file: Where, as_json: Json = False) -> None:
         table.add_column(column)
     for name in party.federation.members:
         told, roles = found[name], ", ".join(party.federation.party(name).roles)
-        if not told:
-            table.add_row(name, roles, "no answer", "", "", "", style="dim")
+        if not told or "invalid" in told:
+            state = Text(told.get("invalid", "no answer"))
+            table.add_row(name, roles, state, "", "", "", style="dim")
             continue
         away = ", ".join(f"{p} since {s:.0f} s" for p, s in told.get("away", {}).items())
         model = Text(str(told.get("model", "")))
-        cells = (name, roles, Text(_state(told)), f"{told.get('round', 0):,}", model, away)
-        table.add_row(*cells, *([code_in(told)] if any_code else []))
+        cells = (name, roles, Text(_state(told)), f"{told.get('round', 0):,}", model, Text(away))
+        table.add_row(*cells, *([Text(code_in(told))] if any_code else []))
     Console().print(table)
 
 
@@ -310,4 +311,4 @@ def _say_absent(found: Predicted, console: Console) -> None:
     reasons = {party: found.reasons.get(party, "away") for party in absent}
     who = f"without {with_reasons(reasons)}" if absent else "with every party"
     what = "prediction" if len(found.ids) == 1 else "predictions"
-    console.print(Text(f"{len(found.ids)} {what}, {who}."))
+    console.print(Text(printable(f"{len(found.ids)} {what}, {who}.", 2000)))

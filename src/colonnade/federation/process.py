@@ -20,6 +20,7 @@ from colonnade.federation.predicting import Predictor
 from colonnade.federation.private import of_a_party, private
 from colonnade.federation.status import StatusLine, end_noted, status
 from colonnade.network.clock import WallClock
+from colonnade.network.quota import Quota
 from colonnade.network.transport.zenoh import Place, ZenohTransport, log_reasons
 
 log = logging.getLogger(__name__)
@@ -40,7 +41,8 @@ def join(party: PartyFile, console: Console, *, once: bool = False) -> Member:
 
 def _live(party: PartyFile, own: Own, console: Console, once: bool) -> Member:
     clock = WallClock()
-    transport = ZenohTransport(place_of(party), clock)
+    quota = Quota(party.federation.network.quota_bytes, own=party.party)
+    transport = ZenohTransport(place_of(party), clock, quota)
     try:
         member = member_kind(party.federation)(
             party.federation,
@@ -49,6 +51,7 @@ def _live(party: PartyFile, own: Own, console: Console, once: bool) -> Member:
             party.folder,
             born=time.time_ns() // 1_000_000,
             once=once,
+            quota=quota,
         )
         member.background, member.stopwatch = Background(), time.perf_counter
         serve(member, transport)

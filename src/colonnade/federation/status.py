@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from rich.console import Console
@@ -21,15 +21,53 @@ from rich.logging import RichHandler
 from rich.status import Status
 from rich.text import Text
 
+from colonnade.code import Source
+from colonnade.console import printable
 from colonnade.federation.lock import is_running
 from colonnade.federation.member import Member
 from colonnade.federation.private import STATUS
 from colonnade.network.clock import SECOND
+from colonnade.network.wire import Count, Name, read_note
 
 log = logging.getLogger(__name__)
 
+LINE = 2000  # characters of a line in the log
 SHOW = SECOND // 2  # between two looks at the state
 DONE, LEFT, FAILED, GONE = "done", "left", "ended with an error", "gone"  # how a process ended
+
+
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
+
+
+class Told(msgspec.Struct, frozen=True):
+    """What a party tells of itself, as others check it."""
+
+    party: Name
+    process: Count
+    stage: Name
+    round: Count
+    rounds: Count
+    away: dict[Name, Seconds]
+    late: list[Name]
+    refused: Count
+    model: Name = ""
+    lacking: dict[Name, Name] = {}
+    dropped: Count = 0
+    code: dict[Name, Source] = {}
+
+
+def told(answer: bytes) -> dict[str, Any]:
+    """The status in an answer, fit to be printed; WireError if it is none."""
+    found = msgspec.to_builtins(read_note(answer, Told))
+    return {key: _shown(value) for key, value in found.items()}
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {printable(key): _shown(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [printable(one) for one in value]
+    return printable(value) if isinstance(value, str) else value
 
 
 def status(member: Member) -> dict[str, Any]:
@@ -47,7 +85,15 @@ def status(member: Member) -> dict[str, Any]:
         "model": member.post.parts.newest(),
         "lacking": member.lacking(),
         "code": msgspec.to_builtins(member.own.code),
+        "dropped": member.post.quota.drops.total,
     }
+
+
+class Printable(logging.Formatter):
+    """The one place through which every log line goes, whoever's words are in it."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
+        return printable(super().formatMessage(record), LINE)
 
 
 def set_up_log(console: Console) -> None:
@@ -55,6 +101,7 @@ def set_up_log(console: Console) -> None:
     handler = RichHandler(
         console=console, show_path=False, show_level=False, log_time_format="%H:%M:%S", markup=False
     )
+    handler.setFormatter(Printable())
     logger = logging.getLogger("colonnade")
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
