@@ -33,6 +33,7 @@ from colonnade.federation.party import PartyFile, read_party
 from colonnade.federation.status import status
 from colonnade.network.clock import Clock
 from colonnade.network.transport.memory import MemoryTransport
+from colonnade.network.wire import WireError
 from colonnade.testing import stacked
 
 MODELS = """
@@ -230,8 +231,9 @@ def test_a_member_cannot_fill_the_log_with_changes(
         server.greeted("client0", text(greeting))
     assert len(caplog.messages) < 50
     for name, sha256 in (("m:f\n[forged line]", "0" * 64), ("m:f", "0" * 63 + "\n")):
-        source = {"name": name, "sha256": sha256}
-        server.greeted("client1", text(Greeting(fed.digests, "", {"encoder": source})))  # pyright: ignore[reportArgumentType]
+        source: Any = {"name": name, "sha256": sha256}
+        with pytest.raises(WireError):  # refused by the post
+            server.greeted("client1", text(Greeting(fed.digests, "", {"encoder": source})))
     assert "client1" not in server.codes.known
 
 
