@@ -5,13 +5,17 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from functools import cache
+from typing import TYPE_CHECKING
 
-from colonnade.algorithms.algorithm import Algorithm
+if TYPE_CHECKING:
+    from colonnade.algorithms.algorithm import Algorithm
 
 
 @cache
 def registry() -> dict[str, type[Algorithm]]:
     """Every algorithm by name, in alphabetical order."""
+    from colonnade.algorithms.algorithm import Algorithm
+
     for module in pkgutil.iter_modules(__path__):
         importlib.import_module(f"{__name__}.{module.name}")
     found = sorted(_descendants(Algorithm), key=lambda kind: kind.name)

@@ -10,14 +10,18 @@ import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from colonnade.data.mapping import is_name
-from colonnade.data.scaling import Scaler
 from colonnade.errors import InputError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from colonnade.data.scaling import Scaler
 
 Shape = tuple[int, ...]  # (width,) or (channels, height, width)
 

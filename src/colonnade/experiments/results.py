@@ -9,6 +9,7 @@ is the `run` field of the result.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -81,6 +82,11 @@ def write_lines(path: Path, rows: Iterable[Any]) -> None:
 
 def write_results(folder: Path, results: Sequence[Result]) -> None:
     write_lines(folder / RESULTS, results)
+
+
+def slug(name: str) -> str:
+    """A name as part of a file name."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:60] or "x"
 
 
 def _read_lines(path: Path, kind: Any) -> list[Any]:

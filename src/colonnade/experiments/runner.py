@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import re
 import shutil
 import signal
 import threading
@@ -28,6 +27,7 @@ from colonnade.experiments.results import (
     Result,
     append_result,
     read_results,
+    slug,
     write_results,
 )
 from colonnade.experiments.run import Cell, attempted, build, one_thread, run_cells
@@ -313,8 +313,3 @@ def _portable(experiment: Experiment) -> bool:
         for m in experiment.methods
         for key in ("encoder", "head", "decoder")
     )
-
-
-def slug(name: str) -> str:
-    """A name as part of a file name."""
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:60] or "x"

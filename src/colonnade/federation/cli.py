@@ -53,6 +53,7 @@ def join(
     keys[/bold] makes the certificates. Results are in the party's folder, for [bold]colonnade
     report[/bold].[/dim]
     """
+    _check_party_file(file)
     from colonnade.federation import process
     from colonnade.federation.party import read_party
     from colonnade.federation.status import set_up_log
@@ -100,7 +101,10 @@ def up(
 
     Interrupted, the same command goes on from the parties' checkpoints.
     """
-    from colonnade.experiments.runner import slug
+    from colonnade.experiments.kinds import FEDERATION, check_kind
+    from colonnade.experiments.results import slug
+
+    check_kind(file, FEDERATION)
     from colonnade.federation.files import read_federation
     from colonnade.federation.local import up as run
 
@@ -132,6 +136,7 @@ def up(
 
 def status(file: Where, as_json: Json = False) -> None:
     """Ask every party of a federation how it is."""
+    _check_party_file(file)
     from colonnade.federation.asking import find_party, statuses
 
     party = find_party(file)
@@ -176,6 +181,7 @@ def predict(
     any device. For a folder of [bold]colonnade up[/bold] whose processes have ended, they are
     started again from what they saved; of devices that run, the first that answers is asked.
     """
+    _check_party_file(file)
     from colonnade.federation import asking
 
     party = asking.find_party(file)
@@ -202,6 +208,14 @@ def register(app: typer.Typer) -> None:
         app.command(help=paragraphs(function.__doc__))(function)
 
 
+def _check_party_file(path: Path) -> None:
+    """Before torch is imported, which takes seconds."""
+    from colonnade.experiments.kinds import PARTY, check_kind
+
+    if not path.is_dir():
+        check_kind(path, PARTY)
+
+
 def clear(folder: Path) -> None:
     """What a party kept: checkpoints and results; never its data or keys."""
     from colonnade.experiments.results import CONFIG, RESULTS
@@ -216,7 +230,7 @@ def clear(folder: Path) -> None:
 
 
 def clear_all(folder: Path, members: tuple[str, ...]) -> None:
-    from colonnade.experiments.config import read_toml
+    from colonnade.experiments.values import read_toml
     from colonnade.federation.local import FEDERATION, KEYS
 
     if not (folder / FEDERATION).exists():

@@ -18,22 +18,15 @@ from colonnade.algorithms.algorithm import Settings
 from colonnade.algorithms.task import Task
 from colonnade.data import DataSpec
 from colonnade.errors import InputError
-from colonnade.experiments.config import (
-    Table,
-    convert,
-    known_keys,
-    parse_method,
-    placed,
-    prefixed,
-    read_toml,
-    tables,
-)
+from colonnade.experiments.config import parse_method, placed
+from colonnade.experiments.kinds import FEDERATION, read_kind
+from colonnade.experiments.values import Table, convert, prefixed, tables
 from colonnade.federation.federation import Federation, loaded
 from colonnade.federation.specs import ConnectionSpec, PartySpec, Roles, RowsSpec
 
 
 def read_federation(path: Path) -> Federation:
-    return parse_federation(read_toml(path), str(path), path.parent)
+    return parse_federation(read_kind(path, FEDERATION), str(path), path.parent)
 
 
 def parse_federation(
@@ -49,10 +42,7 @@ def parse_federation(
 
 
 def _parse(table: Mapping[str, Any], folder: Path | None) -> Federation:
-    known_keys(table, Federation.__struct_fields__, "")
-    for key in ("name", "method"):
-        if key not in table:
-            raise InputError(f"{key}: missing")
+    FEDERATION.check(table)
     seed = convert(table.get("seed", 0), int, "seed")
     rows = convert(table["rows"], RowsSpec, "rows") if "rows" in table else None
     data = None

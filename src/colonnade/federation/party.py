@@ -17,7 +17,8 @@ from typing import Any
 import msgspec
 
 from colonnade.errors import InputError
-from colonnade.experiments.config import Table, convert, known_keys, read_toml
+from colonnade.experiments.kinds import PARTY, read_kind
+from colonnade.experiments.values import Table, convert
 from colonnade.federation.federation import Federation
 from colonnade.federation.files import read_federation
 from colonnade.federation.identity import Identity
@@ -25,7 +26,6 @@ from colonnade.federation.keys import describe
 from colonnade.federation.specs import address
 
 FILES = ("certificate", "key", "authority")
-WORDS = ("federation", "party", "keys", *FILES, "folder", "listen")
 
 
 class OwnSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -91,7 +91,7 @@ def covers(hosts: tuple[str, ...], host: str) -> bool:
 
 
 def read_party(path: Path) -> PartyFile:
-    table = read_toml(path)
+    table = read_kind(path, PARTY)
     with _errors_of(path):
         words, data = _words(table), _own(table.get("data"), path)
     federation = read_federation(_place(path, words["federation"]))
@@ -119,10 +119,7 @@ def _errors_of(path: Path) -> Iterator[None]:
 
 def _words(table: Table) -> dict[str, str]:
     """Everything but the data."""
-    known_keys(table, (*WORDS, "data"), "")
-    for key in ("federation", "party"):
-        if key not in table:
-            raise InputError(f"{key}: missing")
+    PARTY.check(table)
     words = {key: convert(table[key], str, key) for key in table if key != "data"}
     if "listen" in words:
         address(words["listen"], "listen", listening=True)
