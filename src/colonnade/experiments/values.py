@@ -100,7 +100,7 @@ def _words(hint: Any, several: bool = False) -> str:
 def _word(kind: Any, several: bool) -> str:
     if kind in WORDS:
         return WORDS[kind][several]
-    origin, inner = get_origin(kind), get_args(kind)
+    origin, inner = get_origin(kind), cast(Any, get_args(kind))
     if origin is Literal:
         return f"one of {', '.join(map(str, inner))}" if len(inner) > 1 else _shown(inner[0])
     if origin in (list, tuple):
