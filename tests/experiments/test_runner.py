@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 import safetensors.torch
+import tomli_w
 from torch import Tensor, nn
 
 import colonnade as cn
 from colonnade.errors import InputError
+from colonnade.experiments import run
 from colonnade.experiments.config import Experiment, parse_experiment
 from colonnade.experiments.results import read_course, read_history, read_ledger, read_results
 from colonnade.experiments.runner import bundles, grid, run_experiment
@@ -357,3 +362,43 @@ def test_a_test_that_fails_does_not_take_those_of_the_same_models_with_it(tmp_pa
     outcome = run_experiment(plan, tmp_path)
     assert [result.faults for result in outcome.results] == ["none"]
     assert "is out of reach" in outcome.failures["splitnn · lost · seed 0"]
+
+
+def test_wall_seconds_count_the_run_and_not_what_the_process_does_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reading the data and torch's first gradient happen once in a process, before whichever run
+    is the first there."""
+    idle = 0.0
+
+    def after(seconds: float, call: Callable[..., Any]) -> Callable[..., Any]:
+        def slow(*args: Any) -> Any:
+            nonlocal idle
+            idle += seconds
+            return call(*args)
+
+        return slow
+
+    monkeypatch.setattr(run, "load", after(1000, run.load))
+    monkeypatch.setattr(run, "warm_up", after(1000, run.warm_up))
+    monkeypatch.setattr(run.time, "perf_counter", lambda: idle)
+    for result in run_experiment(small(seeds=[0]), tmp_path / "out").results:
+        assert result.cost["wall_seconds"] == 0
+    assert idle >= 2000
+
+
+def test_a_run_imports_nothing_while_its_clock_goes(tmp_path: Path) -> None:
+    script = (
+        "import sys; from pathlib import Path; from colonnade.experiments import run, runner;"
+        "from colonnade.experiments.config import read_experiment;"
+        "experiment = read_experiment(Path('small.toml')); run.load(experiment.data, 0);"
+        "run.warm_up(); before = set(sys.modules);"
+        "run.run_cells(experiment, [runner.grid(experiment)[0].cell(experiment)], Path('out'));"
+        "print(*sorted(set(sys.modules) - before))"
+    )
+    (tmp_path / "small.toml").write_text(tomli_w.dumps(table(methods=[{"algorithm": "splitnn"}])))
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == []
