@@ -38,6 +38,12 @@ class Result(msgspec.Struct, frozen=True):
         return (self.method, self.faults, self.seed)
 
 
+def real(results: Sequence[Result]) -> bool:
+    """Whether these are runs of real federations, whose clock is the one on the wall."""
+    clocks = [(r.cost.get("virtual_seconds"), r.cost.get("wall_seconds")) for r in results]
+    return bool(clocks) and all(wall and wall == virtual for virtual, wall in clocks)
+
+
 class LedgerRow(msgspec.Struct, frozen=True):
     """How much of one kind of content went over one link (or one bundle of links) in one phase."""
 

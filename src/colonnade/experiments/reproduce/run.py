@@ -51,7 +51,8 @@ class Reproduced:
 
     @cached_property
     def assessments(self) -> list[Assessment]:
-        return [assess(sheet, self.evidence) for sheet in self.study.sheets]
+        judged = self.scale != "smoke"
+        return [assess(sheet, self.evidence, judged=judged) for sheet in self.study.sheets]
 
     @property
     def notes(self) -> list[str]:
