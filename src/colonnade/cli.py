@@ -249,6 +249,8 @@ def _show(outcome: Any, page: Path | None, console: Console) -> None:
     if outcome.results:
         console.print(render(summarise(outcome.results, plan).grid()))
         console.print(render(cost_grid(outcome.results, plan)))
+    for note in dict.fromkeys(note for result in outcome.results for note in result.notes):
+        console.print(Text(f"Note: {note}"))
     _show_failures(outcome.failures, console)
     if page is not None:
         console.print(Text(f"Report: {page}"), soft_wrap=True)

@@ -17,6 +17,8 @@ import tomli_w
 from torch import Tensor, nn
 
 import colonnade as cn
+from colonnade.algorithms import registry
+from colonnade.data import DataSpec
 from colonnade.errors import InputError
 from colonnade.experiments import run
 from colonnade.experiments.config import Experiment, parse_experiment
@@ -402,3 +404,48 @@ def test_a_run_imports_nothing_while_its_clock_goes(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == []
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        ("encoder", nn.Linear(4, 8), r"got a module \(Linear\), expected a factory"),
+        ("head", nn.Linear(4, 3), r"got a module \(Linear\), expected a factory"),
+        ("encoder", lambda: nn.Linear(4, 8), "the factory cannot be called with 1 number"),
+        ("head", lambda width: nn.Linear(width, 3), "the factory cannot be called with 2 number"),
+        ("encoder", lambda width: width, "the factory gave int, expected a torch module"),
+        ("encoder", 32, "got 32, expected a list of widths"),
+        ("head", "wide", "got 'wide', expected a list of widths"),
+    ],
+)
+def test_what_is_no_factory_is_an_input_error_with_an_example(
+    tmp_path: Path, key: str, value: Any, says: str
+) -> None:
+    method = {"name": "own", "algorithm": "splitnn", key: value}
+    settings = registry()["splitnn"].settings(**method)
+    experiment = Experiment(name="own", data=DataSpec(dataset="wine"), methods=(settings,))
+    with pytest.raises(InputError, match=f"{key}: {says}") as caught:
+        cn.run(experiment, out=tmp_path / "typed")
+    assert f"{key}=lambda width" in str(caught.value)
+    if callable(value):
+        with pytest.raises(InputError, match=f"{key}: {says}"):
+            cn.run(table(methods=[method]), out=tmp_path / "table")
+
+
+def test_a_table_may_hold_a_factory(tmp_path: Path) -> None:
+    method = {"algorithm": "splitnn", "epochs": 1, "encoder": lambda width: nn.Linear(width, 5)}
+    outcome = cn.run(table(methods=[method], seeds=[0]), out=tmp_path / "out", jobs=2)
+    assert len(outcome.results) == 2
+
+
+def test_labels_that_look_like_amounts_are_told_before_the_first_run(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    lines = ["a,b,age", *(f"{i},{i % 7},{18 + i % 40}" for i in range(200))]
+    (tmp_path / "own.csv").write_text("\n".join(lines) + "\n")
+    data = {"path": str(tmp_path / "own.csv"), "label": "age"}
+    one = [{"algorithm": "splitnn", "epochs": 1}]
+    outcome = cn.run(table(data=data, methods=one), out=tmp_path / "out", jobs=2)
+    told = [r.getMessage() for r in caplog.records if "whole numbers" in r.getMessage()]
+    assert len(told) == 1
+    assert all(told[0] in result.notes for result in outcome.results)

@@ -130,7 +130,8 @@ def _deal(
             scaler.apply(own[extra])
             for scaler, own, extra in zip(scalers, held, chosen.extra, strict=False)
         ),
-        notes=(*raw.notes, *notes),
+        notes=(*raw.cautions, *raw.notes, *notes),
+        cautions=raw.cautions,
         partition=parts,
         scalers=scalers,
     )

@@ -79,6 +79,7 @@ class VerticalData:
     test: Rows
     extra: tuple[Tensor, ...] = ()  # per client: unlabelled rows that only this client has
     notes: tuple[str, ...] = field(default=())  # e.g. "subset of the official training rows"
+    cautions: tuple[str, ...] = ()  # those of the notes to be read before the training
     partition: Partition | None = None  # who holds which columns, for rows that come later
     scalers: tuple[Scaler, ...] = ()  # one per client, fitted on the rows it trains on
 

@@ -154,6 +154,7 @@ def parse_fault(table: Table, where: str) -> Fault:
 
 def parse_method(table: Table, where: str) -> Settings:
     from colonnade.algorithms import registry
+    from colonnade.algorithms.models import FACTORIES
 
     if "algorithm" not in table:
         raise InputError(f"{where}.algorithm: missing; expected one of {', '.join(registry())}")
@@ -164,8 +165,13 @@ def parse_method(table: Table, where: str) -> Settings:
             f"{where}.algorithm: {name!r} is not known{nearest(str(name), known)}; "
             f"there are {', '.join(known)}"
         )
+    kind = registry()[name].settings
+    # Factories are a Python user's own models; no file can hold them, so `convert` knows none.
+    own = [key for key in FACTORIES if key in kind.__struct_fields__ and callable(table.get(key))]
     usual = table.get("method", name)  # a method that has a name of its own goes by it
-    settings = convert({"name": usual, **table}, registry()[name].settings, where)
+    plain_values = {key: value for key, value in table.items() if key not in own}
+    settings = convert({"name": usual, **plain_values}, kind, where)
+    settings = msgspec.structs.replace(settings, **{key: table[key] for key in own})
     return prefixed(where, settings.resolved)
 
 

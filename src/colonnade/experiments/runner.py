@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import os
 import shutil
@@ -17,6 +18,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from colonnade.algorithms.models import FACTORIES
 from colonnade.algorithms.task import Task
 from colonnade.data import load
 from colonnade.errors import ColonnadeError, InputError
@@ -31,6 +33,8 @@ from colonnade.experiments.results import (
     write_results,
 )
 from colonnade.experiments.run import Cell, attempted, build, one_thread, run_cells
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -129,7 +133,8 @@ def run_experiment(
     if jobs < 1:
         raise InputError(f"jobs = {jobs}: expected 1 or more")
     try:
-        check(experiment)
+        for caution in check(experiment):
+            log.warning("%s", caution)
     except InputError as error:
         raise InputError(f"{source}: {error}") from None
     prepare(experiment, folder, fresh)
@@ -161,9 +166,9 @@ def run_experiment(
 
 
 @one_thread()
-def check(experiment: Experiment) -> None:
+def check(experiment: Experiment) -> tuple[str, ...]:
     """Everything that can be known to be wrong before the first run: the data and every method on
-    it."""
+    it. What may be wrong is given back, in words."""
     data = load(experiment.data, experiment.seeds[0])
     experiment.network.graph.neighbours(len(data.clients))
     for i, method in enumerate(experiment.methods):
@@ -174,6 +179,7 @@ def check(experiment: Experiment) -> None:
                 fault.sampler(0, algorithm.groups)
         except InputError as error:
             raise InputError(f"methods[{i}] ({method.name}): {error}") from None
+    return data.cautions
 
 
 def prepare(experiment: Experiment, folder: Path, fresh: bool) -> None:
@@ -308,8 +314,4 @@ def _attempt(
 def _portable(experiment: Experiment) -> bool:
     """Whether the experiment is plain values: a user's own factories cannot go to another
     process."""
-    return not any(
-        callable(getattr(m, key, None))
-        for m in experiment.methods
-        for key in ("encoder", "head", "decoder")
-    )
+    return not any(callable(getattr(m, key, None)) for m in experiment.methods for key in FACTORIES)

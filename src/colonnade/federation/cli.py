@@ -113,6 +113,9 @@ def up(
     if fresh:
         clear_all(folder, federation.members)
     console = Console(stderr=True)
+    if federation.data is not None:
+        for caution in federation.vertical_data().cautions:
+            console.print(Text(f"Note: {caution}"))
     try:
         with console.status(f"starting {len(federation.members)} processes") as line:
             result = run(
