@@ -1,4 +1,7 @@
-"""`python -m bench [name …] [--json]`: run benchmarks, print figures beside their targets."""
+"""`python -m bench [name …] [--json]`: run benchmarks, print figures beside their targets.
+
+Without a name all are run but `chaos` and `storms`, which take long: an hour, and ten minutes.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from rich.table import Table
 
 from bench import (
     autoencoder,
+    chaos,
     client_time,
     dvfl,
     equivalence,
@@ -23,6 +27,7 @@ from bench import (
     mags,
     overhead,
     processes,
+    storms,
 )
 from bench.timing import Figure, Spread
 
@@ -35,10 +40,15 @@ BENCHMARKS: dict[str, Callable[[], list[Figure]]] = {
     "growth": growth.run,
     "equivalence": equivalence.run,
     "processes": processes.run,
+    "chaos": chaos.run,
+    "storms": storms.run,
 }
+LONG = ("chaos", "storms")
 TABLES: dict[str, Callable[[list[Figure]], Table]] = {
     "client": client_time.table,
     "processes": processes.table,
+    "chaos": chaos.table,
+    "storms": storms.table,
 }
 WIDTH = 100
 
@@ -54,7 +64,7 @@ def main() -> None:
     torch.set_num_threads(1)
     progress = Console(stderr=True)
     figures: list[Figure] = []
-    for name in arguments.names or BENCHMARKS:
+    for name in arguments.names or [name for name in BENCHMARKS if name not in LONG]:
         with progress.status(name):
             figures += BENCHMARKS[name]()
     if arguments.json:

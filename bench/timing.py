@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -72,6 +73,7 @@ class Figure:
     percent: bool = False  # `result` is a share
     difference: float | None = None  # largest difference of a parameter from the plain loop's
     paper: float | None = None  # milliseconds of the same in the paper, on its machine
+    detail: Any = None  # what a table of the benchmark's own shows
 
     @property
     def reached(self) -> bool | None:

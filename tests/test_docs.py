@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from colonnade.algorithms import registry
+from colonnade.algorithms import built_in
 from colonnade.algorithms.leaves import updated
 from colonnade.experiments.kinds import PARTY
 from colonnade.federation.federation import Federation
@@ -34,7 +34,7 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
 
 def test_the_reference_names_every_key_of_every_algorithm() -> None:
     page = (ROOT / "docs" / "reference" / "experiment-file.md").read_text()
-    for name, kind in registry().items():
+    for name, kind in built_in().items():
         assert f"`{name}`" in page
         for key in kind.settings.__struct_fields__:
             assert f"`{key}`" in page, (name, key)

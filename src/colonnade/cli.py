@@ -112,6 +112,9 @@ def run(
 
     Interrupted, the same command goes on where it stopped. The output folder holds config.toml,
     results.jsonl, history/, ledger/, models/ and report.html.
+
+    [dim]A file that names plugins, or models as "module:name", runs the code of these
+    modules.[/dim]
     """
     from colonnade.experiments.config import read_experiment
     from colonnade.experiments.results import slug

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -23,9 +23,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from colonnade.algorithms import checkpoint
-from colonnade.algorithms.models import make_encoder
+from colonnade.algorithms.models import encoder_widths, make_encoder
 from colonnade.algorithms.task import Batch, Batches, Holding, Part, Task
 from colonnade.algorithms.versions import Ballot, Versions
+from colonnade.code import Source
 from colonnade.data.partition import VerticalData
 from colonnade.errors import InputError
 from colonnade.models.optim import Optimizer
@@ -168,6 +169,7 @@ class Algorithm(ABC):
         self.stacks: dict[str, tuple[Group, Stack]] = {}
         self.memory: dict[str, Any] = {}  # what the label holder keeps
         self.memory_kept: list[str] = []  # what of it is on disk
+        self.own_code: Mapping[str, Source] = {}  # which code of the user's own runs here
         self.checkpoints: Path | None = None  # where parties keep their state after every epoch
         self.writer: Callable[[Callable[[], None]], None] | None = None  # None: writes at once
         self.keep_now: Callable[[Network], None] = self.keep  # what must not be lost
@@ -198,6 +200,16 @@ class Algorithm(ABC):
     def leader(self) -> str | None:
         """The party whose round the others follow."""
         return self.labels.parties[0] if self.led else None
+
+    @property
+    def embedding_widths(self) -> tuple[int, ...]:
+        """Of every client's encoder, as everybody knows them."""
+        return encoder_widths(self.set.encoder, self.task)
+
+    @property
+    def rectified(self) -> bool:
+        """Whether others count on encodings of 0 or more, as the usual encoders give."""
+        return False
 
     # -- what a subclass writes -------------------------------------------------------------------
 

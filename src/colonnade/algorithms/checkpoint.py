@@ -22,6 +22,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
+from colonnade.code import Source, changes
 from colonnade.errors import ColonnadeError, InputError
 from colonnade.network import Network, is_absent
 
@@ -122,6 +123,7 @@ def keep(
     facts = {"rounds": rounds, "of": fingerprint(algorithm), "progress": algorithm.progress}
     facts |= {"memory": sorted(memory), "committed": algorithm.committed}
     facts |= {"ballot": algorithm.ballot.facts(), "also": algorithm.also}
+    facts |= {"code": msgspec.to_builtins(algorithm.own_code)}
     if memory and algorithm.memory_kept != facts["memory"]:
         write(folder / f"{algorithm.labels.parties[0]}{MEMORY}", memory, {})
         algorithm.memory_kept = facts["memory"]
@@ -139,6 +141,8 @@ def resume(algorithm: Algorithm, net: Network, folder: Path) -> bool:
         return False
     kept_by = {party: stored for party, stored in found.items() if stored is not None}
     told = [facts for _, facts in kept_by.values()]
+    for facts in told:
+        _check_code(folder, msgspec.convert(facts.get("code", {}), dict[str, Source]), algorithm)
     if any(facts["of"] != fingerprint(algorithm) for facts in told):
         raise InputError(f"{folder}: holds the state of another training; choose another folder")
     if any(facts["rounds"] != told[0]["rounds"] for facts in told):
@@ -165,10 +169,20 @@ def resume(algorithm: Algorithm, net: Network, folder: Path) -> bool:
     return True
 
 
+def _check_code(folder: Path, kept_with: dict[str, Source], algorithm: Algorithm) -> None:
+    if other := changes(kept_with, algorithm.own_code):
+        raise InputError(
+            f"{folder}: was kept with other code: {'; '.join(other)}. Put the code back as it was, "
+            "or start over with --fresh"
+        )
+
+
 def fingerprint(algorithm: Algorithm) -> str:
-    """Of what was trained how: settings, public facts of the data, seed."""
+    """Of what was trained how: settings, public facts of the data, seed, code of the user's own."""
     settings = msgspec.json.encode(algorithm.set, enc_hook=lambda own: getattr(own, "__name__", ""))
     text = settings + repr(algorithm.task).encode()
+    if algorithm.own_code:
+        text += msgspec.json.encode(algorithm.own_code, order="sorted")
     return hashlib.blake2b(text, digest_size=16).hexdigest()
 
 

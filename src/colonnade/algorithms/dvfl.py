@@ -166,6 +166,10 @@ class DVFL(Algorithm):
         return nn.Sequential(Placeholders(self.offered), head) if self.learnt else head
 
     @property
+    def rectified(self) -> bool:
+        return self.set.aggregators > 0
+
+    @property
     def learnt(self) -> bool:
         return self.set.imputation == "learnt"
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from colonnade.algorithms import registry
+from colonnade.algorithms import built_in
 
 BEGIN, END = "<!-- what leaves: begin -->", "<!-- what leaves: end -->"
 
@@ -20,7 +20,7 @@ def table() -> str:
         "| algorithm | content | from | to | what it tells its receiver |",
         "|---|---|---|---|---|",
     ]
-    for name, kind in registry().items():
+    for name, kind in built_in().items():
         if not kind.exchanges:
             rows.append(f"| `{name}` | nothing | – | – | – |")
         for e in kind.exchanges:

@@ -138,8 +138,12 @@ class MAGS(Leaderless):
         self.columns = self.devices
         self.labels = Group("labels", (*parties, *self.entity.parties), "owner")
         self.encoder = settings.encoder or default_encoder(len(self.devices))
-        self.width = max(encoder_widths(self.encoder, task))
+        self.width = max(self.embedding_widths)
         self.flagged = settings.imputation != "zeros"
+
+    @property
+    def embedding_widths(self) -> tuple[int, ...]:
+        return encoder_widths(self.encoder, self.task)
 
     def choose(self) -> tuple[int, ...]:
         devices, wanted = len(self.task.clients), self.set.aggregators

@@ -11,12 +11,13 @@ from typing import Any
 from torch import nn
 
 from colonnade.algorithms.task import Task
+from colonnade.code import Factory
 from colonnade.errors import InputError
 from colonnade.models.layers import cnn, mlp, output_width
 from colonnade.seeds import seeded
 
 CNN_WIDTH = 64
-FACTORIES = {
+EXAMPLES = {
     "encoder": "encoder=lambda width: nn.Sequential(nn.Linear(width, 32), nn.ReLU())",
     "head": "head=lambda width, classes: nn.Linear(width, classes)",
     "decoder": "decoder=lambda code, width: nn.Linear(code, width)",
@@ -86,7 +87,7 @@ def _check_list(key: str, spec: Any) -> None:
     if not isinstance(spec, list | tuple):
         raise InputError(
             f"{key}: got {spec!r}, expected a list of widths, e.g. [64, 32], or a factory, e.g. "
-            f"{FACTORIES[key]}"
+            f"{EXAMPLES[key]}"
         )
 
 
@@ -95,7 +96,7 @@ def _from_factory(key: str, factory: Callable[..., Any], *args: int) -> nn.Modul
     if isinstance(factory, nn.Module):
         raise InputError(
             f"{key}: got a module ({type(factory).__name__}), expected a factory, because each "
-            f"party gets a module of its own; e.g. {FACTORIES[key]}"
+            f"party gets a module of its own; e.g. {EXAMPLES[key]}"
         )
     try:
         inspect.signature(factory).bind(*args)
@@ -104,13 +105,13 @@ def _from_factory(key: str, factory: Callable[..., Any], *args: int) -> nn.Modul
     except TypeError as error:
         raise InputError(
             f"{key}: the factory cannot be called with {len(args)} number(s) ({error}); expected "
-            f"e.g. {FACTORIES[key]}"
+            f"e.g. {EXAMPLES[key]}"
         ) from None
     made = factory(*args)
     if not isinstance(made, nn.Module):
         raise InputError(
             f"{key}: the factory gave {type(made).__name__}, expected a torch module; e.g. "
-            f"{FACTORIES[key]}"
+            f"{EXAMPLES[key]}"
         )
     return made
 
@@ -118,6 +119,8 @@ def _from_factory(key: str, factory: Callable[..., Any], *args: int) -> nn.Modul
 def encoder_widths(spec: Any, task: Task) -> tuple[int, ...]:
     """The width of every client's embedding: known to all, so that the head can be built
     anywhere."""
+    if isinstance(spec, Factory) and spec.widths is not None:
+        return spec.widths
     return tuple(
         output_width(seeded(0, make_encoder, spec, width, shape), width)
         for width, shape in zip(task.widths, task.shapes, strict=True)

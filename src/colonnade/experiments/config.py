@@ -22,6 +22,7 @@ from colonnade.network.topology import Kind, Topology
 
 if TYPE_CHECKING:
     from colonnade.algorithms.algorithm import Settings
+    from colonnade.code import Factory
 
 Spec = TypeVar("Spec", DataSpec, Fault)
 
@@ -53,6 +54,9 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
     network: NetworkSpec = msgspec.field(default_factory=NetworkSpec)
     faults: tuple[Fault, ...] = msgspec.field(default_factory=lambda: (Fault(name="none"),))
     target: float | None = None
+    plugins: tuple[str, ...] | None = None  # modules with algorithms of the user's own
+    code: str | None = None  # the folder where they and model factories may be
+    sha256: dict[str, str] | None = None  # of that code, as it was found; never read from a file
 
     def __post_init__(self) -> None:
         if not self.methods:
@@ -116,11 +120,50 @@ def parse_experiment(
             fields["seeds"] = convert(table["seeds"], tuple[int, ...], "seeds")
         if "target" in table:
             fields["target"] = convert(table["target"], float, "target")
-        # Last, because the algorithms import torch: an error above is told at once.
-        fields["methods"] = tuple(tables(table["methods"], "methods", parse_method))
+        # Last, because algorithms import torch: an error above is told at once.
+        code, plugins = parse_plugins(table, folder)
+        parse = lambda entry, where: parse_method(entry, where, code)  # noqa: E731
+        fields["plugins"] = plugins
+        fields["methods"] = tuple(tables(table["methods"], "methods", parse))
+        if digests := _digests(plugins or (), fields["methods"], code):
+            fields |= {"sha256": digests, "code": str(code.resolve()) if code else None}
         return Experiment(**fields)
     except InputError as error:
         raise InputError(f"{source}: {error}") from None
+
+
+def parse_plugins(
+    table: Mapping[str, Any], folder: Path | None
+) -> tuple[Path | None, tuple[str, ...] | None]:
+    """The folder of the user's own code, and the modules with algorithms, which are imported."""
+    from colonnade.algorithms import load_plugins
+    from colonnade.code import code_folder
+
+    code = code_folder(table.get("code"), folder)
+    if "plugins" not in table:
+        return code, None
+    plugins = convert(table["plugins"], tuple[str, ...], "plugins")
+    load_plugins(plugins, code)
+    return code, plugins
+
+
+def _digests(
+    plugins: Sequence[str], methods: Sequence[Settings], code: Path | None
+) -> dict[str, str]:
+    """By name: results that were made by other code must not be mixed with new ones."""
+    from colonnade.algorithms import load_plugins
+
+    sources = [*load_plugins(plugins, code).values()]
+    sources += [factory.source for method in methods for factory in own_models(method).values()]
+    return {source.name: source.sha256 for source in sources}
+
+
+def own_models(method: Settings) -> dict[str, Factory]:
+    """The model factories that a file names, by key."""
+    from colonnade.code import FACTORIES, Factory
+
+    given = {key: getattr(method, key, None) for key in FACTORIES}
+    return {key: factory for key, factory in given.items() if isinstance(factory, Factory)}
 
 
 def placed(spec: Spec, folder: Path | None) -> Spec:
@@ -152,9 +195,10 @@ def parse_fault(table: Table, where: str) -> Fault:
     return fault
 
 
-def parse_method(table: Table, where: str) -> Settings:
+def parse_method(table: Table, where: str, code: Path | None = None) -> Settings:
+    """`code`: the folder where model factories that the table names may be."""
     from colonnade.algorithms import registry
-    from colonnade.algorithms.models import FACTORIES
+    from colonnade.code import FACTORIES, find_factory, is_reference
 
     if "algorithm" not in table:
         raise InputError(f"{where}.algorithm: missing; expected one of {', '.join(registry())}")
@@ -166,13 +210,16 @@ def parse_method(table: Table, where: str) -> Settings:
             f"there are {', '.join(known)}"
         )
     kind = registry()[name].settings
-    # Factories are a Python user's own models; no file can hold them, so `convert` knows none.
-    own = [key for key in FACTORIES if key in kind.__struct_fields__ and callable(table.get(key))]
     usual = table.get("method", name)  # a method that has a name of its own goes by it
-    plain_values = {key: value for key, value in table.items() if key not in own}
+    given = {key: table.get(key) for key in FACTORIES if key in kind.__struct_fields__}
+    named = [key for key, value in given.items() if is_reference(value)]
+    own = {key: value for key, value in given.items() if callable(value)}  # from Python
+    plain_values = {k: value for k, value in table.items() if k not in (*named, *own)}
     settings = convert({"name": usual, **plain_values}, kind, where)
-    settings = msgspec.structs.replace(settings, **{key: table[key] for key in own})
-    return prefixed(where, settings.resolved)
+    found = {
+        key: prefixed(where, lambda key=key: find_factory(key, table[key], code)) for key in named
+    }
+    return prefixed(where, msgspec.structs.replace(settings, **own, **found).resolved)
 
 
 def _override(table: Table, override: str) -> None:

@@ -14,6 +14,8 @@ from typing import Any
 from colonnade.errors import InputError
 from colonnade.experiments.values import Table, known_keys, read_toml
 
+MODELS = ("encoder", "head", "decoder")  # a party's own, by the name of a factory
+
 
 @dataclass(frozen=True)
 class Kind:
@@ -45,21 +47,21 @@ EXPERIMENT = Kind(
     "an experiment file",
     "colonnade run",
     ("name", "data", "methods"),
-    ("seeds", "network", "faults", "target"),
+    ("seeds", "network", "faults", "target", "plugins", "code", "sha256"),
     "[[methods]] tables",
 )
 FEDERATION = Kind(
     "a federation file",
     "colonnade up",
     ("name", "method"),
-    ("parties", "seed", "rows", "data", "network"),
+    ("parties", "seed", "rows", "data", "network", "plugins", "code"),
     "one [method] table",
 )
 PARTY = Kind(
     "a party file",
     "colonnade join",
     ("federation", "party"),
-    ("folder", "keys", "authority", "certificate", "key", "listen", "data"),
+    ("folder", "keys", "authority", "certificate", "key", "listen", "data", *MODELS, "code"),
     "the keys federation and party",
 )
 KINDS = (EXPERIMENT, FEDERATION, PARTY)

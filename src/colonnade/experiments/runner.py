@@ -18,8 +18,9 @@ from typing import Any, Protocol
 
 import msgspec
 
-from colonnade.algorithms.models import FACTORIES
+from colonnade.algorithms import is_local
 from colonnade.algorithms.task import Task
+from colonnade.code import FACTORIES, Factory
 from colonnade.data import load
 from colonnade.errors import ColonnadeError, InputError
 from colonnade.experiments.config import Experiment, parse_experiment
@@ -156,7 +157,7 @@ def run_experiment(
             failures[run.title(experiment)] = str(outcome)
         observer.finish(run.name)
 
-    if jobs == 1 or len(work) == 1 or not _portable(experiment):
+    if jobs == 1 or len(work) == 1 or not portable(experiment):
         _inline(experiment, work, folder, observer, keep)
     else:
         _in_processes(experiment, work, folder, min(jobs, len(work) or 1), observer, keep)
@@ -311,7 +312,9 @@ def _attempt(
     return [outcome] * len(runs) if isinstance(outcome, ColonnadeError) else outcome
 
 
-def _portable(experiment: Experiment) -> bool:
-    """Whether the experiment is plain values: a user's own factories cannot go to another
-    process."""
-    return not any(callable(getattr(m, key, None)) for m in experiment.methods for key in FACTORIES)
+def portable(experiment: Experiment) -> bool:
+    """Whether another process can make the experiment anew from its file: functions that only
+    this process knows cannot go there, nor can algorithms."""
+    models = [getattr(m, key, None) for m in experiment.methods for key in FACTORIES]
+    unknown = any(callable(model) and not isinstance(model, Factory) for model in models)
+    return not unknown and not any(is_local(m.algorithm) for m in experiment.methods)

@@ -147,7 +147,12 @@ def plain(struct: msgspec.Struct) -> Table:
 
 
 def _describe(value: Any) -> str:
-    """Python objects in a resolved experiment, such as a user's own model factory."""
+    """Python objects in a resolved experiment: a model factory, by the name that a file can have,
+    or by one for people."""
+    from colonnade.code import Factory
+
+    if isinstance(value, Factory):
+        return value.source.name
     return f"python: {getattr(value, '__qualname__', repr(value))}"
 
 

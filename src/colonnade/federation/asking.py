@@ -13,6 +13,7 @@ from typing import Any, TextIO
 
 import msgspec
 
+from colonnade.code import Source, shown
 from colonnade.errors import ColonnadeError, InputError
 from colonnade.federation.files import read_federation
 from colonnade.federation.local import FEDERATION, Local, running
@@ -58,6 +59,15 @@ def statuses(party: PartyFile, timeout: float = 3.0) -> dict[str, dict[str, Any]
     members = party.federation.members
     with ThreadPoolExecutor(len(members)) as pool:
         return dict(zip(members, pool.map(one, members), strict=True))
+
+
+def code_in(told: dict[str, Any]) -> str:
+    """The code of its own that a party tells of in its status, as one line."""
+    try:
+        code = msgspec.convert(told.get("code", {}), dict[str, Source])
+    except msgspec.ValidationError:
+        return "not readable"
+    return ", ".join(shown(key, source) for key, source in code.items())
 
 
 def predict(party: PartyFile, ids: Sequence[str] | None) -> Predicted:

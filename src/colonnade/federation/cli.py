@@ -51,7 +51,8 @@ def join(
 
     [dim]The party file names the federation file, which is the same at every party; [bold]colonnade
     keys[/bold] makes the certificates. Results are in the party's folder, for [bold]colonnade
-    report[/bold].[/dim]
+    report[/bold]. Models as "module:name" in the party file, and plugins of the federation file,
+    are imported from this machine.[/dim]
     """
     _check_party_file(file)
     from colonnade.federation import process
@@ -97,7 +98,7 @@ def up(
 
     Makes keys and party files in the output folder and runs [bold]colonnade join[/bold] for each
     party. With \\[rows] in the federation file, each party's data is that of the party file beside
-    it.
+    it, and so are models of its own (encoder, head, decoder).
 
     Interrupted, the same command goes on from the parties' checkpoints.
     """
@@ -140,7 +141,7 @@ def up(
 def status(file: Where, as_json: Json = False) -> None:
     """Ask every party of a federation how it is."""
     _check_party_file(file)
-    from colonnade.federation.asking import find_party, statuses
+    from colonnade.federation.asking import code_in, find_party, statuses
 
     party = find_party(file)
     found = statuses(party)
@@ -151,7 +152,9 @@ def status(file: Where, as_json: Json = False) -> None:
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD)
-    for column in ("party", "roles", "state", "round", "away, as it sees it"):
+    any_code = any(told.get("code") for told in found.values())
+    columns = ("party", "roles", "state", "round", "away, as it sees it")
+    for column in (*columns, *(["code of its own"] if any_code else [])):
         table.add_column(column)
     for name in party.federation.members:
         told, roles = found[name], ", ".join(party.federation.party(name).roles)
@@ -159,7 +162,8 @@ def status(file: Where, as_json: Json = False) -> None:
             table.add_row(name, roles, "no answer", "", "", style="dim")
             continue
         away = ", ".join(f"{p} since {s:.0f} s" for p, s in told["away"].items())
-        table.add_row(name, roles, told["stage"], f"{told['round']:,}", away)
+        cells = (name, roles, told["stage"], f"{told['round']:,}", away)
+        table.add_row(*cells, *([code_in(told)] if any_code else []))
     Console().print(table)
 
 
@@ -223,12 +227,13 @@ def clear(folder: Path) -> None:
     """What a party kept: checkpoints and results; never its data or keys."""
     from colonnade.experiments.results import CONFIG, RESULTS
     from colonnade.federation.local import LOG
+    from colonnade.federation.own_code import CODE
     from colonnade.federation.process import LOCK
     from colonnade.federation.status import STATUS
 
     for part in ("checkpoints", "history", "ledger", "models"):
         shutil.rmtree(folder / part, ignore_errors=True)
-    for part in (CONFIG, RESULTS, STATUS, "report.html", LOG, LOCK):
+    for part in (CONFIG, RESULTS, STATUS, "report.html", LOG, LOCK, CODE):
         (folder / part).unlink(missing_ok=True)
 
 

@@ -16,6 +16,7 @@ import tomli_w
 from colonnade.algorithms import registry
 from colonnade.algorithms.algorithm import Algorithm, Settings
 from colonnade.algorithms.task import Task
+from colonnade.code import Factory
 from colonnade.data import DataSpec, VerticalData, load
 from colonnade.data.mapping import nearest
 from colonnade.errors import InputError
@@ -37,6 +38,8 @@ class Federation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     rows: RowsSpec | None = None  # the parties bring files of their own…
     data: DataSpec | None = None  # …or, to try things, each takes its columns of this
     network: ConnectionSpec = msgspec.field(default_factory=ConnectionSpec)
+    plugins: tuple[str, ...] | None = None  # modules with algorithms; each party has them
+    code: str | None = None  # the folder where they may be, on this machine
 
     def __post_init__(self) -> None:
         if (self.rows is None) == (self.data is None):
@@ -131,10 +134,10 @@ class Federation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         shapes = tuple((width,) for width in widths)
         return Task(self.clients, widths, shapes, self.rows.classes, counts, self.seed, players)
 
-    def algorithm(self) -> Algorithm:
-        """A fresh one, which has not joined yet."""
-        task = self.task()
-        return prefixed("method", lambda: registry()[self.method.algorithm](self.method, task))
+    def algorithm(self, own: Mapping[str, Factory] | None = None) -> Algorithm:
+        """A fresh one, which has not joined yet. `own`: the models of the party that runs here."""
+        task, method = self.task(), msgspec.structs.replace(self.method, **own or {})
+        return prefixed("method", lambda: registry()[self.method.algorithm](method, task))
 
     def edges(self) -> list[tuple[str, str]]:
         """The pairs that exchange anything; a label holder talks to everybody."""
@@ -191,6 +194,7 @@ class Federation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def _content(self) -> dict[str, Any]:
         """Everything but addresses and folders: these may differ from place to place."""
         content = dict(flat(self.table()))
+        content.pop("code", None)
         if "data.path" in content:
             content["data.path"] = Path(content["data.path"]).name
         return {key: value for key, value in content.items() if not key.endswith(".endpoint")}

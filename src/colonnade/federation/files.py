@@ -16,9 +16,10 @@ import msgspec
 from colonnade.algorithms import registry
 from colonnade.algorithms.algorithm import Settings
 from colonnade.algorithms.task import Task
+from colonnade.code import FACTORIES, is_reference
 from colonnade.data import DataSpec
 from colonnade.errors import InputError
-from colonnade.experiments.config import parse_method, placed
+from colonnade.experiments.config import parse_method, parse_plugins, placed
 from colonnade.experiments.kinds import FEDERATION, read_kind
 from colonnade.experiments.values import Table, convert, prefixed, tables
 from colonnade.federation.federation import Federation, loaded
@@ -43,6 +44,7 @@ def parse_federation(
 
 def _parse(table: Mapping[str, Any], folder: Path | None) -> Federation:
     FEDERATION.check(table)
+    code, plugins = parse_plugins(table, folder)
     seed = convert(table.get("seed", 0), int, "seed")
     rows = convert(table["rows"], RowsSpec, "rows") if "rows" in table else None
     data = None
@@ -64,12 +66,21 @@ def _parse(table: Mapping[str, Any], folder: Path | None) -> Federation:
         rows=rows,
         data=data,
         network=convert(table.get("network", {}), ConnectionSpec, "network"),
+        plugins=plugins,
+        code=str(code.resolve()) if plugins and code else None,
     )
 
 
 def _method(table: Any) -> Settings:
     if not isinstance(table, dict):
         raise InputError("method: expected a [method] table")
+    for key in FACTORIES:
+        if is_reference(table.get(key)):
+            raise InputError(
+                f'method.{key} = "{table[key]}": a federation file names no models of one\'s own; '
+                f"each party does, by {key} in its party file. Here, {key} gives the widths that "
+                "all count on"
+            )
     method = parse_method(table, "method")
     if registry()[method.algorithm].pooled:
         raise InputError(

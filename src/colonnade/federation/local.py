@@ -21,6 +21,7 @@ from typing import Any
 
 import tomli_w
 
+from colonnade.code import FACTORIES, code_folder
 from colonnade.errors import ColonnadeError, InputError
 from colonnade.experiments.results import Result, read_results
 from colonnade.experiments.values import Table, read_toml
@@ -223,23 +224,35 @@ def _make_keys(federation: Federation, keys: Path) -> None:
 
 
 def party_table(federation: Federation, party: str, source: Path) -> Table:
-    """The party file for this machine; its data is that of the party file beside the federation
-    file."""
+    """The party file for this machine; its data and its own models are those of the party file
+    beside the federation file."""
     table: Table = {"federation": FEDERATION, "party": party, "folder": party}
     if federation.network.transport == "tls":
         table["keys"] = KEYS
     holds = {*federation.clients, *federation.label_holders}
+    beside = source.parent / f"{party}.toml"
+    given = read_toml(beside) if beside.exists() else {}
+    if given.get("party") == party:
+        table |= _models(given, beside)
     if federation.rows is None or party not in holds:
         return table
-    beside = source.parent / f"{party}.toml"
     if not beside.exists():
         raise InputError(
             f"{beside}: missing; {party} has data, so its party file is needed beside {source}"
         )
-    data = dict(read_toml(beside).get("data", {}))
+    data = dict(given.get("data", {}))
     if "path" in data:
         data["path"] = str((beside.parent / Path(data["path"]).expanduser()).resolve())
     return {**table, "data": data}
+
+
+def _models(given: Table, beside: Path) -> Table:
+    """The models of its own that a party file names, and where their modules are."""
+    models = {key: given[key] for key in FACTORIES if key in given}
+    if not models:
+        return {}
+    code = code_folder(given.get("code"), beside.parent) or beside.parent
+    return {**models, "code": str(code.resolve())}
 
 
 def _without_endpoints(table: Table) -> Table:

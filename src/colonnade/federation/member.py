@@ -22,6 +22,7 @@ from colonnade.algorithms.algorithm import Point, measure
 from colonnade.algorithms.checkpoint import CheckpointError
 from colonnade.algorithms.task import Part, pad_stack
 from colonnade.algorithms.versions import Store
+from colonnade.code import Source
 from colonnade.console import with_reasons
 from colonnade.errors import ColonnadeError, InputError
 from colonnade.experiments.results import LedgerRow, Result
@@ -30,6 +31,7 @@ from colonnade.federation.background import Background
 from colonnade.federation.digest import differences
 from colonnade.federation.federation import Federation
 from colonnade.federation.own import Own
+from colonnade.federation.own_code import CodeBook
 from colonnade.federation.record import Record, lines_of
 from colonnade.network import ABSENT, is_absent
 from colonnade.network.clock import SECOND, Signal
@@ -51,11 +53,15 @@ RETURN = 3.0  # seconds that a trained label holder, started again, waits for th
 AT_ONCE = 1024  # rows of one question
 
 
+CodeKey = Annotated[str, msgspec.Meta(max_length=200, pattern=r"^[A-Za-z0-9_. ]+\Z")]
+
+
 class Greeting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What parties tell each other when they meet."""
 
     digests: dict[str, str]  # of the federation file, by key
     rows: str = ""  # fingerprint of the ids of the aligned rows
+    code: Annotated[dict[CodeKey, Source], msgspec.Meta(max_length=32)] = {}  # of its own
 
 
 class Call(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -119,7 +125,9 @@ class Member:
         self.federation, self.own, self.folder = federation, own, folder
         self.party, self.clock, self.transport = transport.party, transport.clock, transport
         self.once = once
-        self.algorithm = federation.algorithm()
+        self.algorithm = federation.algorithm(own.models)
+        self.algorithm.own_code = own.code
+        self.codes = CodeBook(folder, own.code)
         self.post = Post(
             self.algorithm.world(topology=federation.network.graph),
             transport,
@@ -128,7 +136,7 @@ class Member:
             neighbours=federation.neighbours(self.party),
             born=born,
         )
-        self.post.greeting = text(Greeting(federation.digests, own.fingerprint))
+        self.post.greeting = text(Greeting(federation.digests, own.fingerprint, dict(own.code)))
         self.post.on_greeting, self.post.on_call = self.greeted, self.called
         self.post.on_change = self.changed
         net = federation.network
@@ -161,6 +169,7 @@ class Member:
 
     async def live(self) -> None:
         start = Live(self.post)
+        self.codes.hear(self.party, self.own.code)
         self.algorithm.join(start, self.own.data)
         self.algorithm.checkpoints = self.folder / "checkpoints"
         versions = self.algorithm.versions
@@ -512,6 +521,7 @@ class Member:
             theirs = msgspec.json.decode(note, type=Greeting)
         except msgspec.MsgspecError:
             return
+        self.codes.hear(sender, theirs.code)
         found = ""
         if differing := differences(self.federation.digests, theirs.digests):
             found = f"the federation file of {sender} differs from ours in {', '.join(differing)}"

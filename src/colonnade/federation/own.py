@@ -10,8 +10,8 @@ for any row of the file.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -20,6 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from colonnade.code import Factory, Source
 from colonnade.data.mapping import nearest
 from colonnade.data.partition import Rows, VerticalData
 from colonnade.data.raw import COUNTING, NO_REGRESSION, Array, encode_labels
@@ -28,6 +29,7 @@ from colonnade.data.scaling import Scaler
 from colonnade.data.tables import Column, finite_numbers, read_columns
 from colonnade.errors import InputError
 from colonnade.federation.federation import Federation
+from colonnade.federation.own_code import own_code, own_models, rehearse
 from colonnade.federation.party import OwnSpec, PartyFile
 from colonnade.federation.specs import RowsSpec
 
@@ -43,6 +45,8 @@ class Own:
     x: Tensor | None = None  # [rows, width] of every row, scaled; None: it holds no columns
     classes: tuple[str, ...] = ()  # their names, where the labels are
     fingerprint: str = ""  # of the ids of the aligned rows; "": there is no id column
+    models: Mapping[str, Factory] = field(default_factory=dict)  # of this party's own
+    code: Mapping[str, Source] = field(default_factory=dict)  # which others are told of
 
     def positions(self, ids: Sequence[str]) -> Indices:
         """Where these rows are; -1 for one that is not here."""
@@ -63,6 +67,14 @@ class Own:
 
 
 def read_own(party: PartyFile) -> Own:
+    """Its rows, and its models if it has its own, which are imported and tried."""
+    own, models = read_rows(party), own_models(party)
+    if models:
+        rehearse(party, models, own.data)
+    return replace(own, models=models, code=own_code(party, models))
+
+
+def read_rows(party: PartyFile) -> Own:
     """Of a federation with `[data]`: its test rows are those that predictions may be asked for."""
     federation = party.federation
     if federation.rows is None:

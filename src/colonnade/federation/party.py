@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from colonnade.code import FACTORIES, REFERENCE, code_folder
 from colonnade.errors import InputError
 from colonnade.experiments.kinds import PARTY, read_kind
 from colonnade.experiments.values import Table, convert
@@ -48,6 +49,8 @@ class PartyFile:
     identity: Identity | None = None  # None: plain TCP
     listen: str | None = None
     data: OwnSpec | None = None
+    models: Mapping[str, str] = field(default_factory=dict)  # "module:name" by key
+    code: Path | None = None  # the folder where these modules may be
 
     @property
     def listening(self) -> str | None:
@@ -64,7 +67,7 @@ class PartyFile:
 
     def check(self, now: datetime | None = None) -> None:
         """What must hold before anyone connects."""
-        with _errors_of(Path(self.source)):
+        with errors_of(Path(self.source)):
             self.federation.check_endpoints()
         if self.identity is not None:
             self.identity.check(self.party, now)
@@ -92,10 +95,10 @@ def covers(hosts: tuple[str, ...], host: str) -> bool:
 
 def read_party(path: Path) -> PartyFile:
     table = read_kind(path, PARTY)
-    with _errors_of(path):
+    with errors_of(path):
         words, data = _words(table), _own(table.get("data"), path)
     federation = read_federation(_place(path, words["federation"]))
-    with _errors_of(path):
+    with errors_of(path):
         party = PartyFile(
             source=str(path),
             federation=federation,
@@ -104,13 +107,16 @@ def read_party(path: Path) -> PartyFile:
             identity=_identity(federation, words, path),
             listen=words.get("listen"),
             data=data,
+            models={key: words[key] for key in FACTORIES if key in words},
+            code=code_folder(words.get("code"), path.parent),
         )
         _check_data(party)
+        _check_models(party)
         return party
 
 
 @contextmanager
-def _errors_of(path: Path) -> Iterator[None]:
+def errors_of(path: Path) -> Iterator[None]:
     try:
         yield
     except InputError as error:
@@ -120,6 +126,12 @@ def _errors_of(path: Path) -> Iterator[None]:
 def _words(table: Table) -> dict[str, str]:
     """Everything but the data."""
     PARTY.check(table)
+    for key in FACTORIES:
+        if key in table and not (isinstance(table[key], str) and REFERENCE.fullmatch(table[key])):
+            raise InputError(
+                f'{key}: expected "module:name", a class or function of your own, e.g. {key} = '
+                f'"my_models:Tower"; widths for all parties are in [method] of the federation file'
+            )
     words = {key: convert(table[key], str, key) for key in table if key != "data"}
     if "listen" in words:
         address(words["listen"], "listen", listening=True)
@@ -178,3 +190,15 @@ def _check_data(party: PartyFile) -> None:
         )
     if data.columns is not None and not party.holds_columns:
         raise InputError(f"data.columns: {who} holds labels only; leave it out")
+
+
+def _check_models(party: PartyFile) -> None:
+    """A party makes the models that it runs, and no others."""
+    federation, who = party.federation, repr(party.party)
+    for key in party.models:
+        if key not in federation.method.__struct_fields__:
+            raise InputError(f"{key}: {federation.method.algorithm} has none; leave it out")
+        holds = party.holds_labels if key == "head" else party.holds_columns
+        if not holds:
+            what = "labels, so it has no head" if key == "head" else f"columns, so it has no {key}"
+            raise InputError(f"{key}: {who} holds no {what}; leave it out")

@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from rich.console import Console
 from rich.logging import RichHandler
 from rich.status import Status
@@ -37,6 +38,7 @@ def status(member: Member) -> dict[str, Any]:
         "refused": member.post.refused,
         "model": member.post.parts.newest(),
         "lacking": member.lacking(),
+        "code": msgspec.to_builtins(member.own.code),
     }
 
 

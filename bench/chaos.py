@@ -1,0 +1,122 @@
+"""Real processes that are killed while they train: what becomes of the model.
+
+For each method: `colonnade up` on digits, undisturbed, then with a random process killed about
+every two seconds, for many seeds. A run is *within* if its test accuracy is at most one point below
+the undisturbed one, *explained* if it is lower and its notes name the parties that the model or the
+test lacks, and *silent* if it is lower and nothing says so.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from rich import box
+from rich.table import Table
+
+from bench.timing import Figure
+from colonnade.federation.files import parse_federation
+from colonnade.federation.local import up
+
+EVERY = 2.0  # seconds between two kills, about
+POINT = 0.01
+SEEDS = 20
+LONG: dict[str, Any] = {"epochs": 60, "patience": 1000, "lr": 3e-3}
+METHODS: dict[str, dict[str, Any]] = {
+    **{
+        f"splitnn {missing}": {"algorithm": "splitnn", "missing": missing, **LONG}
+        for missing in ("wait", "skip", "zeros", "buffer", "stale")
+    },
+    "dvfl": {
+        "algorithm": "dvfl",
+        "aggregators": 2,
+        "client_epochs": 30,
+        "aggregator_epochs": 60,
+        "epochs": 100,
+        "patience": 1000,
+    },
+    "fedonce": {"algorithm": "fedonce", "client_epochs": 60, "epochs": 100, "patience": 1000},
+    "mags": {"algorithm": "mags", "method": "CD-MVFL-G2", "epochs": 40, "lr": 5e-3},
+}
+
+
+@dataclass
+class Chaos:
+    """What became of one method."""
+
+    method: str
+    undisturbed: float
+    runs: list[tuple[int, float, int, tuple[str, ...]]] = field(default_factory=list)
+
+    def kind(self, accuracy: float, notes: Iterable[str]) -> str:
+        if accuracy >= self.undisturbed - POINT - 1e-9:
+            return "within"
+        named = any(note.startswith(("tested without", "the model lacks")) for note in notes)
+        return "explained" if named else "silent"
+
+    def count(self, kind: str) -> int:
+        return sum(self.kind(accuracy, notes) == kind for _, accuracy, _, notes in self.runs)
+
+
+def federate(name: str, method: Mapping[str, Any], folder: Path, seed: int | None) -> Any:
+    """The result of one training, and how many processes were killed."""
+    data = {"dataset": "digits", "parties": 4, "split": "bands"}
+    table = {"name": name, "data": data, "method": dict(method)}
+    source = folder / "federation.toml"
+    killed: list[str] = []
+    say = lambda text: killed.append(text) if text.startswith("killed ") else None  # noqa: E731
+    facts: Any = {} if seed is None else {"kill_every": EVERY, "seed": seed}
+    result = up(parse_federation(table, str(source)), source, folder / "out", say=say, **facts)
+    return result, len(killed)
+
+
+def study(name: str, method: Mapping[str, Any], seeds: Iterable[int]) -> Chaos:
+    with tempfile.TemporaryDirectory() as folder:
+        calm, _ = federate(name, method, Path(folder), None)
+    found = Chaos(name, calm.metrics["test_accuracy"])
+    for seed in seeds:
+        with tempfile.TemporaryDirectory() as folder:
+            result, kills = federate(name, method, Path(folder), seed)
+        run = (seed, result.metrics.get("test_accuracy") or 0.0, kills, result.notes)
+        found.runs.append(run)
+        kind = found.kind(run[1], run[3])
+        line = f"{name} seed {seed}: {100 * run[1]:.2f} after {kills} kills, {kind}"
+        print(line, *run[3], sep="\n    ", file=sys.stderr, flush=True)
+    return found
+
+
+def run(
+    methods: Mapping[str, Mapping[str, Any]] = METHODS, seeds: Iterable[int] = range(SEEDS)
+) -> list[Figure]:
+    studies = [study(name, method, seeds) for name, method in methods.items()]
+    return [Figure("chaos", one.method, 0.0, detail=one) for one in studies]
+
+
+def table(figures: list[Figure]) -> Table:
+    caption = (
+        f"test accuracy on digits, %; a process is killed about every {EVERY:.0f} s. within: at "
+        "most a point below undisturbed; explained: lower, and the result names who is missing; silent: "
+        "lower, and nothing says so"
+    )
+    result = Table(box=box.SIMPLE_HEAD, caption=caption, caption_justify="left")
+    result.add_column("method")
+    headers = ("undisturbed", "median", "worst", "runs", "kills", "within", "explained", "silent")
+    for header in headers:
+        result.add_column(header, justify="right", no_wrap=True)
+    for figure in figures:
+        one: Chaos = figure.detail
+        accuracies = [accuracy for _, accuracy, _, _ in one.runs]
+        kills = [count for _, _, count, _ in one.runs]
+        result.add_row(
+            one.method,
+            *(f"{100 * x:.2f}" for x in (one.undisturbed, median(accuracies), min(accuracies))),
+            str(len(one.runs)),
+            f"{min(kills)} – {max(kills)}",
+            *(str(one.count(kind)) for kind in ("within", "explained", "silent")),
+        )
+    return result

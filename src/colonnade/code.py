@@ -1,0 +1,185 @@
+"""Code of a user's own that a file names: modules, and the model factories in them.
+
+factory = find_factory("encoder", "my_models:Tower", folder)
+factory(30)                        # an nn.Module for 30 columns
+factory.source                     # Source(name="my_models:Tower", sha256="…")
+
+A module is an installed one, or a file in the folder of the file that names it or in the current
+folder. These two folders come last on `sys.path`: a file in them cannot take the place of a module
+that Colonnade or torch imports.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Annotated, Any
+
+import msgspec
+from torch import nn
+
+from colonnade.data.mapping import nearest
+from colonnade.errors import InputError
+from colonnade.models.layers import output_width
+
+MODULE = r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*"
+REFERENCE = re.compile(rf"(?P<module>{MODULE}):(?P<name>[A-Za-z_]\w*)")
+FACTORIES = {  # key → how the factory is called
+    "encoder": "width",
+    "head": "width, classes",
+    "decoder": "code, width",
+}
+
+
+class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which code a party runs, as others are told: a name and a digest."""
+
+    name: Annotated[str, msgspec.Meta(max_length=200, pattern=r"^[A-Za-z0-9_.:]+\Z")]
+    sha256: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]
+
+    def __str__(self) -> str:
+        return f"{self.name} (sha256 {self.sha256[:12]}…)"
+
+
+class Factory:
+    """Makes models, one per call, and checks each: it is a module, and its output has the width
+    that the others count on."""
+
+    def __init__(self, key: str, source: Source, make: Any) -> None:
+        self.key, self.source, self.make = key, source, make
+        self.__name__ = source.name
+        self.widths: tuple[int, ...] | None = None  # of all encoders, where they are agreed on
+        self.gives: int | None = None  # the width that this party's encoder must give,
+        self.why = ""  # and why
+        self.calls = 0
+
+    def __call__(self, *sizes: int) -> nn.Module:
+        self.calls += 1
+        names = FACTORIES[self.key].split(", ")
+        called = ", ".join(f"{name} = {size}" for name, size in zip(names, sizes, strict=True))
+        try:
+            module = self.make(*sizes)
+            found = output_width(module, sizes[0]) if isinstance(module, nn.Module) else 0
+        except Exception as error:
+            raise self.wrong(f"fails for {called}: {type(error).__name__}: {error}") from error
+        if not isinstance(module, nn.Module):
+            raise self.wrong(f"gives {type(module).__name__}, expected a torch.nn.Module")
+        expected = self.gives if self.key == "encoder" else sizes[-1]
+        if expected is not None and found != expected:
+            raise self.wrong(f"for {called}, its output is {found} wide, not {expected}{self.why}")
+        return module
+
+    def wrong(self, what: str) -> InputError:
+        return InputError(f'{self.key} = "{self.source.name}": {what}')
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Factory) and (self.key, self.source) == (other.key, other.source)
+
+    def __hash__(self) -> int:
+        return hash((self.key, self.source))
+
+
+def is_reference(value: Any) -> bool:
+    return isinstance(value, str) and ":" in value
+
+
+def find_factory(key: str, reference: str, folder: Path | None) -> Factory:
+    """The factory that `key = "module:name"` means. Errors begin with the key."""
+    where = f'{key} = "{reference}"'
+    found = REFERENCE.fullmatch(reference)
+    if not found:
+        raise InputError(f'{where}: expected "module:name", e.g. {key} = "my_models:Tower"')
+    module, name = find_module(found["module"], where, folder), found["name"]
+    if not hasattr(module, name):
+        names = [known for known in vars(module) if not known.startswith("_")]
+        raise InputError(
+            f"{where}: there is no {name!r} in {module.__file__}{nearest(name, names)}"
+        )
+    make, call = getattr(module, name), f"{name}({FACTORIES[key]})"
+    if isinstance(make, nn.Module):
+        raise InputError(
+            f"{where}: is a module that was made already; expected a class or a function that "
+            f"makes one when it is called as {call}"
+        )
+    if not callable(make):
+        raise InputError(
+            f"{where}: is of type {type(make).__name__}; expected a class or a function that is "
+            f"called as {call} and gives a torch.nn.Module"
+        )
+    return Factory(key, Source(reference, sha256_of(module, where)), make)
+
+
+def find_module(name: str, where: str, folder: Path | None) -> ModuleType:
+    """The module of this name, imported. `folder`: where it may be, beside the current folder and
+    what is installed."""
+    folders = [path.resolve() for path in (folder, Path.cwd()) if path is not None]
+    sys.path += [str(path) for path in folders if str(path) not in sys.path]
+    importlib.invalidate_caches()
+    try:
+        module = importlib.import_module(name)
+    except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}."):
+            places = " or ".join(map(str, dict.fromkeys(folders)))
+            raise InputError(
+                f"{where}: there is no module {name!r}, neither in {places} nor installed"
+            ) from None
+        reason = f"{type(error).__name__}: {error}"
+        raise InputError(f"{where}: the module {name!r} cannot be imported: {reason}") from error
+    expected = next((file for path in folders for file in _files(path, name)), None)
+    if expected is not None and Path(module.__file__ or "").resolve() != expected.resolve():
+        raise InputError(
+            f"{where}: the module {name!r} is {module.__file__ or 'built in'}, not {expected}, "
+            "which has the same name; rename yours"
+        )
+    return module
+
+
+def _files(folder: Path, name: str) -> list[Path]:
+    place = folder.joinpath(*name.split("."))
+    return [f for f in (place / "__init__.py", place.with_suffix(".py")) if f.is_file()]
+
+
+def sha256_of(module: ModuleType, where: str) -> str:
+    """Of its file, as `sha256sum` gives it; of a package, of the list of its files and theirs."""
+    if module.__file__ is None:
+        raise InputError(f"{where}: the module {module.__name__!r} has no source file")
+    file = Path(module.__file__)
+    if not hasattr(module, "__path__"):
+        return hashlib.sha256(file.read_bytes()).hexdigest()
+    lines = [
+        f"{hashlib.sha256(part.read_bytes()).hexdigest()}  {part.relative_to(file.parent)}\n"
+        for part in sorted(file.parent.rglob("*.py"))
+    ]
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def code_folder(given: Any, folder: Path | None) -> Path | None:
+    """What the key `code` of a file means; `folder` is that of the file."""
+    if given is None:
+        return folder
+    if not isinstance(given, str):
+        raise InputError("code: expected a folder")
+    place = Path(given).expanduser() if folder is None else folder / Path(given).expanduser()
+    if not place.is_dir():
+        raise InputError(f'code = "{given}": is not a folder')
+    return place
+
+
+def shown(key: str, source: Source) -> str:
+    """As one of a list: `encoder my_models:Tower (sha256 …)`, `plugin average (sha256 …)`."""
+    return f"{key.removesuffix(source.name).strip()} {source}"
+
+
+def changes(before: Mapping[str, Source], now: Mapping[str, Source]) -> Sequence[str]:
+    """What differs between two lists of code, as sentences without a subject."""
+    told = []
+    for key in dict.fromkeys([*before, *now]):
+        old, new = before.get(key), now.get(key)
+        if old != new:
+            told.append(f"{key}: {old or 'none of its own'} before, {new or 'none of its own'} now")
+    return told
