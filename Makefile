@@ -4,7 +4,7 @@ BIN := .venv/bin
 RUN := .venv/.installed
 DEV := .venv/.installed-dev
 
-.PHONY: demo test check bench format clean
+.PHONY: demo test check bench format constraints clean
 
 demo: $(RUN)
 	$(BIN)/colonnade demo
@@ -24,6 +24,17 @@ format: $(DEV)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# Versions of everything that is installed, from a clean environment; the comments and torch stay.
+constraints:
+	rm -rf .venv-clean
+	$(PYTHON) -m venv .venv-clean
+	grep '^torch==' constraints.txt > .venv-clean/torch.txt
+	.venv-clean/bin/python -m pip install --quiet -c .venv-clean/torch.txt -e ".[dev]"
+	grep '^#' constraints.txt > .venv-clean/constraints.txt
+	.venv-clean/bin/python -m pip freeze --exclude-editable | sed 's/+.*//' >> .venv-clean/constraints.txt
+	mv .venv-clean/constraints.txt constraints.txt
+	rm -rf .venv-clean
+
 $(BIN)/python:
 	$(PYTHON) -m venv .venv
 
@@ -36,4 +47,4 @@ $(DEV): $(RUN)
 	touch $@
 
 clean:
-	rm -rf .venv .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-clean .pytest_cache .ruff_cache .hypothesis

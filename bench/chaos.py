@@ -100,8 +100,8 @@ def run(
 def table(figures: list[Figure]) -> Table:
     caption = (
         f"test accuracy on digits, %; a process is killed about every {EVERY:.0f} s. within: at "
-        "most a point below undisturbed; explained: lower, and the result names who is missing; silent: "
-        "lower, and nothing says so"
+        "most a point below undisturbed; explained: lower, and the result names who is missing; "
+        "silent: lower, and nothing says so"
     )
     result = Table(box=box.SIMPLE_HEAD, caption=caption, caption_justify="left")
     result.add_column("method")

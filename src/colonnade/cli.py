@@ -178,13 +178,15 @@ def report(
     """Write DIR/report.html: one self-contained page with tables and pictures, readable offline."""
     from colonnade.experiments.report import write_report
     from colonnade.experiments.reproduce import DOCUMENT
+    from colonnade.federation.private import as_private_as
 
-    if (folder / DOCUMENT).exists():
-        from colonnade.experiments.reproduce.run import read_reproduction
+    with as_private_as(folder):
+        if (folder / DOCUMENT).exists():
+            from colonnade.experiments.reproduce.run import read_reproduction
 
-        page = read_reproduction(folder).write()
-    else:
-        page = write_report(folder)
+            page = read_reproduction(folder).write()
+        else:
+            page = write_report(folder)
     typer.echo(f"Report: {page}")
 
 

@@ -1,9 +1,12 @@
-"""What the commands share about how they speak."""
+"""What the commands and the log share about how they speak."""
 
 from __future__ import annotations
 
 import inspect
+import unicodedata
 from collections.abc import Mapping
+
+LONGEST = 200  # characters of another party's text in one place of the log or of a table
 
 
 def paragraphs(text: str | None) -> str:
@@ -15,3 +18,21 @@ def paragraphs(text: str | None) -> str:
 def with_reasons(absent: Mapping[str, str]) -> str:
     """`lab (away), ward (untrained)`"""
     return ", ".join(f"{party} ({why})" for party, why in absent.items())
+
+
+def printable(text: object, longest: int = LONGEST) -> str:
+    """A text of another party for the log and the terminal: on one line, not longer than `longest`,
+    and with every character escaped that a terminal would obey instead of showing it."""
+    whole = text if isinstance(text, str) else str(text)
+    shown = whole[: longest + 1]
+    if not shown.isprintable():
+        shown = "".join(_escaped(c) for c in shown)
+    return shown if len(shown) <= longest else f"{shown[: longest - 1]}…"
+
+
+def _escaped(character: str) -> str:
+    """Control characters, marks that turn the direction of writing, line breaks, half of a pair."""
+    kind = unicodedata.category(character)
+    if kind.startswith("C") or kind in ("Zl", "Zp"):
+        return character.encode("unicode_escape").decode("ascii")
+    return character

@@ -12,6 +12,11 @@ class InputError(ColonnadeError, ValueError):
     2."""
 
 
+class Unsuited(InputError):
+    """This party cannot work with the others it met, because their federation files or their rows
+    differ. The only error by which a message of another party ends this one."""
+
+
 class PartyLost(ColonnadeError):
     """A party that the method cannot go on without does not answer."""
 

@@ -3,6 +3,7 @@ would have been. What TLS and access rules keep out is in tests/network/test_zen
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -16,7 +17,7 @@ from colonnade.federation.federation import Federation
 from colonnade.federation.member import Member
 from colonnade.network.clock import Clock
 from colonnade.network.live import Live
-from colonnade.network.post import BEAT, CALL, UNREAD
+from colonnade.network.post import BEAT, CALL, DAY, UNREAD
 from colonnade.network.transport.memory import MemoryTransport, Seat
 from colonnade.network.wire import Header, decode, encode
 from colonnade.testing import stacked
@@ -79,6 +80,46 @@ def nonsense_call(random: Random, data: bytes, to: str, fed: Federation) -> byte
     return _told(fed, to, CALL, "{" * random.randrange(1, 2000))
 
 
+def nested_call(random: Random, data: bytes, to: str, fed: Federation) -> bytes:
+    """JSON that a decoder follows until its stack is used up."""
+    return _told(fed, to, CALL, '{"rows": [{"x": ' + "[" * 100_000)
+
+
+def nested_greeting(random: Random, data: bytes, to: str, fed: Federation) -> bytes:
+    return _told(fed, to, BEAT, '{"digests": {}, "x": ' + '{"x": ' * 100_000)
+
+
+def account_without_bounds(random: Random, data: bytes, to: str, fed: Federation) -> bytes:
+    """Of an embedding that it may have sent, but so many bytes that their sum fits no integer."""
+    number = random.choice(["-1", "1e3", str(2**62), str(2**64), "9" * 5000])
+    row = f'{{"phase": "training", "sender": "{ATTACKER}", "receiver": "server"'
+    row += f', "kind": "embedding", "messages": 1, "bytes": {number}}}'
+    return _told(fed, to, CALL, f'{{"rows": [{row}]}}')
+
+
+def account_of_others(random: Random, data: bytes, to: str, fed: Federation) -> bytes:
+    """What it says of its own is believed; not that others sent it, nor words for the report."""
+    row = {"phase": "training", "sender": ATTACKER, "receiver": "server", "kind": "embedding"}
+    key = random.choice(list(row))
+    row[key] = random.choice(["client1", "\x1b[2J", "[bold]x[/bold]", "<script>"])
+    if key == "receiver" and row[key] == "client1":
+        row[key] = "nobody"
+    note = msgspec.json.encode({"rows": [{**row, "messages": 1, "bytes": 1}]}).decode()
+    return _told(fed, to, CALL, note)
+
+
+def era_to_come(random: Random, data: bytes, to: str, fed: Federation) -> bytes:
+    """A leader that believed it would begin an era that has no successor, or cannot be told."""
+    told = _told(fed, to, BEAT, "")
+    era = random.choice(["9" * 4300, str(2**62), str(2**61), str(10 * DAY), "-1"])
+    return _with_header(told, f'"era":{NOW["era"]}', f'"era":{era}')
+
+
+def place_without_bounds(random: Random, data: bytes, to: str, fed: Federation) -> bytes:
+    number = random.choice(["9" * 4300, str(-(2**70)), str(2**63), "1.5", "null"])
+    return _with_header(_told(fed, to, BEAT, ""), '"place":[0,0]', f'"place":[0,{number}]')
+
+
 def nonsense_greeting(random: Random, data: bytes, to: str, fed: Federation) -> bytes:
     return _told(fed, to, BEAT, '{"digests": {"seed": "0"}, "rows": "' + "x" * 500 + '"}')
 
@@ -101,8 +142,18 @@ def _told(fed: Federation, to: str, kind: str, note: str) -> bytes:
     return encode(_signed(header, fed), None)
 
 
+def _with_header(data: bytes, before: str, after: str) -> bytes:
+    """The same message with another text in its header, which our own types would not let pass."""
+    file = json.loads(data[8:])
+    header = file["__metadata__"]["header"]
+    assert before in header
+    file["__metadata__"]["header"] = header.replace(before, after)
+    head = json.dumps(file).encode()
+    return len(head).to_bytes(8, "little") + head
+
+
 def _signed(header: Header, fed: Federation) -> Header:
-    return msgspec.structs.replace(header, federation=fed.hash, era=NOW["era"])
+    return msgspec.structs.replace(header, federation=fed.hash, era=NOW["era"], life=1)
 
 
 NOW = {"era": 0}
@@ -116,6 +167,12 @@ ATTACKS: dict[Attack, int] = {  # and how often, for each message of the trainin
     decision: 1,
     call: 1,
     nonsense_call: 1,
+    nested_call: 1,
+    nested_greeting: 1,
+    account_without_bounds: 2,
+    account_of_others: 2,
+    era_to_come: 5,
+    place_without_bounds: 5,
     nonsense_greeting: 1,
     old_era: 1,
     far_ahead: 30,
@@ -129,6 +186,12 @@ REASONS: dict[Attack, str] = {  # in the log; what is merely late is dropped wit
     decision: "not between",
     call: "unknown field",
     nonsense_call: "malformed",
+    nested_call: "not a valid Account",
+    nested_greeting: "not a valid Greeting",
+    account_without_bounds: "not a valid Account",
+    account_of_others: "an account of",
+    era_to_come: "not a message",
+    place_without_bounds: "not a message",
 }
 
 
@@ -178,6 +241,8 @@ def test_an_attack_changes_no_weight(
     refused = sum(one.post.refused for one in members.values())
     if attack in (random_bytes, mutated):
         assert room.attempts > 5_000  # of each kind
+    by_attacker = [r for r in caplog.records if r.getMessage().startswith(f"{ATTACKER}: refused")]
+    assert len(by_attacker) <= 60, "the log is not the attacker's to fill"
     if attack in REASONS:
         assert refused >= room.attempts - 20  # a mutation may be harmless
         assert REASONS[attack] in caplog.text

@@ -72,7 +72,7 @@ def test_a_party_of_the_federation_passes_and_nothing_is_said(
     assert not caplog.records
 
 
-def test_private_keys_are_for_their_user_only_whatever_the_umask(tmp_path: Path) -> None:
+def test_keys_are_for_their_user_only_whatever_the_umask(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         make_authority(tmp_path, "hospitals")
@@ -83,11 +83,11 @@ def test_private_keys_are_for_their_user_only_whatever_the_umask(tmp_path: Path)
     modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
     assert modes == {
         "authority.key": 0o600,
-        "authority.pem": 0o644,
+        "authority.pem": 0o600,
         "clinic.key": 0o600,
-        "clinic.pem": 0o644,
+        "clinic.pem": 0o600,
         "lab.key": 0o600,
-        "lab.csr": 0o644,
+        "lab.csr": 0o600,
     }
 
 

@@ -10,11 +10,13 @@ from typing import Any
 import msgspec
 import pytest
 import torch
+from msgspec.structs import astuple
 
 from colonnade.algorithms import registry
 from colonnade.algorithms.task import Part, pad_stack
 from colonnade.errors import InputError
 from colonnade.experiments.report import write_report
+from colonnade.experiments.results import read_ledger
 from colonnade.experiments.run import drive
 from colonnade.federation.equals import member_kind
 from colonnade.federation.federation import Federation
@@ -79,6 +81,17 @@ def test_without_faults_a_federation_is_the_experiment(name: str, tmp_path: Path
     inside = [row for row in one.net.ledger.rows() if row[2] in fed.members]
     assert sorted(told) == sorted(inside)
     assert write_report(tmp_path / fed.speaker).exists()
+
+
+@pytest.mark.parametrize("name", FEDERATED)
+def test_the_ledger_on_disk_is_complete_when_a_party_has_left(name: str, tmp_path: Path) -> None:
+    """With the messages of the test, at the label holder, at clients and at equal devices."""
+    members = calm(federation(name), tmp_path)
+    for party, one in members.items():
+        written = read_ledger(tmp_path / party, one.record.run)
+        assert sorted(map(astuple, written)) == sorted(map(astuple, one.record.rows())), party
+    sent = [row for one in members.values() for row in one.record.rows()]
+    assert any(row.phase == "inference" for row in sent)
 
 
 PATIENT = {"splitnn": {"missing": "wait"}, "dvfl": {"missing": "retry"}}

@@ -25,25 +25,29 @@ from colonnade.errors import ColonnadeError, InputError
 from colonnade.federation.identity import Identity
 from colonnade.federation.keys import make_authority, make_certificate
 from colonnade.network.clock import Signal, WallClock
+from colonnade.network.quota import Quota
 from colonnade.network.transport.zenoh import Place, ZenohTransport, ask, present
 from colonnade.network.transport.zenoh_config import configuration
 
 MEMBERS = ("clinic", "lab", "bank", "hub")
+BLOCK = zenoh.CongestionControl.BLOCK
 PATIENCE = 10.0  # seconds, for a busy machine
 
 
 class Member:
     """A party that keeps what it gets. Its clock runs in a thread."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Place, life: int = 0, quota: Quota | None = None) -> None:
         self.place, self.clock, self.stop = place, WallClock(), Signal()
         self.got: list[tuple[str, bytes]] = []
         self.noticed: list[tuple[str, bool]] = []
+        self.lives: list[tuple[int, bool]] = []
         self.changed = threading.Condition()
-        self.transport = ZenohTransport(place, self.clock)
+        self.transport = ZenohTransport(place, self.clock, quota)
         self.transport.listen(
             lambda sender, data: self.keep(self.got, (sender, data)),
-            lambda party, there: self.keep(self.noticed, (party, there)),
+            self.notice,
+            life,
         )
         self.thread = threading.Thread(target=self.run, daemon=True)
         self.thread.start()
@@ -53,6 +57,10 @@ class Member:
             await self.clock.wait(self.stop)
 
         self.clock.run((self.place.party, until_stopped()))
+
+    def notice(self, party: str, there: bool, life: int) -> None:
+        self.lives.append((life, there))
+        self.keep(self.noticed, (party, there))
 
     def keep(self, where: list[Any], what: Any) -> None:
         with self.changed:
@@ -195,6 +203,19 @@ def test_messages_and_notices_pass_through_a_hub_that_alone_listens(keys: Path, 
     assert present(place_of(keys, "bank", **behind), 0.5) == {"clinic", "lab", "hub"}
 
 
+def test_two_processes_of_one_party_are_seen_as_two_lives(
+    keys: Path, join: Join, members: list[Member]
+) -> None:
+    address = free_address()
+    clinic = join(place_of(keys, "clinic", address))
+    for life in (1001, 1002):
+        members.append(Member(place_of(keys, "lab", connect={"clinic": address}), life))
+        assert clinic.waits_for(lambda life=life: (life, True) in clinic.lives)
+    members[1].close()
+    assert clinic.waits_for(lambda: (1001, False) in clinic.lives)
+    assert clinic.lives == [(1001, True), (1002, True), (1001, False)]
+
+
 def test_a_killed_party_is_missed_and_welcomed_back(keys: Path, join: Join) -> None:
     address = free_address()
     clinic = join(place_of(keys, "clinic", address))
@@ -284,9 +305,9 @@ def is_no_member(keys: Path, clinic: Member, lab: Member) -> None:
     with zenoh.open(evil(stranger, clinic.place.listen)) as session:
         for sender in ("lab", "stranger", "*"):
             session.put(f"vfl/{sender}/to/clinic", b"evil")
-        session.liveliness().declare_token("vfl/bank/alive").undeclare()
+        session.liveliness().declare_token("vfl/bank/alive/7").undeclare()
         assert list(session.get("vfl/clinic/ask/status", timeout=0.5)) == []
-        assert list(session.liveliness().get("vfl/*/alive", timeout=0.5)) == []
+        assert list(session.liveliness().get("vfl/*/alive/*", timeout=0.5)) == []
 
 
 def writes_under_another_name(keys: Path, clinic: Member, lab: Member) -> None:
@@ -294,7 +315,7 @@ def writes_under_another_name(keys: Path, clinic: Member, lab: Member) -> None:
     with zenoh.open(evil(bank, clinic.place.listen)) as session:
         for key in ("vfl/lab/to/clinic", "vfl/*/to/clinic", "vfl/**"):
             session.put(key, b"evil", congestion_control=zenoh.CongestionControl.BLOCK)
-        session.liveliness().declare_token("vfl/lab/alive").undeclare()  # as if lab had left
+        session.liveliness().declare_token("vfl/lab/alive/0").undeclare()  # as if lab had left
         session.put("vfl/bank/to/clinic", b"mine", congestion_control=zenoh.CongestionControl.BLOCK)
         assert clinic.gets(("bank", b"mine"))
     clinic.got.clear()
@@ -362,6 +383,56 @@ def test_nothing_comes_of_an_intruder_who(
     assert clinic.noticed == [("lab", True)]
 
 
+def test_what_a_member_sends_and_nobody_reads_stays_within_its_quota(
+    keys: Path, join: Join, members: list[Member], caplog: pytest.LogCaptureFixture
+) -> None:
+    """While the receiver computes, its transport goes on receiving."""
+    address, computing, quota = free_address(), threading.Event(), Quota(1_000_000)
+    clinic = Member(place_of(keys, "clinic", address), quota=quota)
+    members.append(clinic)
+    lab = join(place_of(keys, "lab", connect={"clinic": address}))
+    assert lab.sees("clinic")
+
+    def compute() -> None:
+        computing.wait(PATIENCE)
+
+    clinic.clock.hand_over(compute)
+    with zenoh.open(evil(place_of(keys, "bank"), address)) as session:
+        for _ in range(50):
+            session.liveliness().declare_token("vfl/bank/alive").undeclare()
+            session.put(
+                "vfl/bank/to/clinic", bytes(100_000), congestion_control=BLOCK, express=True
+            )
+        again_until(lambda: quota.drops.total >= 40, lambda: None)
+        lab.transport.publish("clinic", b"hello")
+        again_until(lambda: quota.held("lab") > 0, lambda: None)
+        assert quota.held("bank") <= 1_000_000
+        assert clinic.clock._handed.qsize() < 20, "who flickers is told once"
+        computing.set()
+        assert clinic.waits_for(lambda: ("lab", b"hello") in clinic.got)
+    assert 5 <= len([sender for sender, _ in clinic.got if sender == "bank"]) <= 9
+    again_until(lambda: quota.held("bank") == quota.held("lab") == 0, lambda: None)
+    assert quota.held("bank") == quota.held("lab") == 0
+    assert caplog.text.count("bank: more of its messages wait here than it may have") == 2
+
+
+def test_a_question_that_cannot_be_answered_ends_nobody(
+    keys: Path, join: Join, caplog: pytest.LogCaptureFixture
+) -> None:
+    clinic, lab = pair(keys, join)
+
+    def fails(payload: bytes, reply: Callable[[bytes], None]) -> None:
+        raise RecursionError("\x1b[2J")
+
+    clinic.transport.serve("status", fails)
+    asking = place_of(keys, "lab", connect={"clinic": clinic.place.listen})
+    for _ in range(3):
+        assert ask(asking, "clinic", "status", b"[" * 1000, timeout=2) is None
+    lab.transport.publish("clinic", b"as before")
+    assert clinic.gets(("lab", b"as before"))
+    assert caplog.text.count("status: cannot answer: RecursionError") == 1
+
+
 def test_through_a_hub_nobody_writes_under_another_name_or_reads_what_another_is_sent(
     keys: Path, join: Join
 ) -> None:
@@ -398,7 +469,9 @@ def test_another_party_at_a_neighbours_address_is_named(
         place_of(keys, "clinic", connect={"lab": address.replace("127.0.0.1", "localhost")})
     )
     assert clinic.sees("bank")
-    assert f"{address}: expected lab, found the certificate of bank" in caplog.text
+    told = f"{address}: expected lab, found the certificate of bank"
+    again_until(lambda: told in caplog.text, lambda: None)  # it is told by a thread of its own
+    assert told in caplog.text
 
 
 # --------------------------------------------------------------------------- mistakes, questions

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,9 @@ import torch
 
 from colonnade.federation.asking import find_party, statuses
 from colonnade.federation.files import read_federation
-from colonnade.federation.local import prepare
+from colonnade.federation.local import Local, free_addresses, prepare
+from colonnade.federation.party import read_party
+from colonnade.federation.status import read_status
 from colonnade.testing import stacked
 
 FEDERATION = """
@@ -46,6 +49,18 @@ epochs = 20
 optimizer = "adam"
 lr = 3e-3
 missing = "retry"
+"""
+HUB = """
+name = "hub"
+[data]
+dataset = "digits"
+rows = 400
+parties = 2
+[method]
+algorithm = "splitnn"
+epochs = 2
+[network]
+hub = "server"
 """
 
 
@@ -77,6 +92,7 @@ def test_processes_train_what_one_process_trains_and_answer_later(tmp_path: Path
         assert all(torch.allclose(mine[k], v, atol=1e-5, rtol=0) for k, v in tensors.items())
     assert document["result"]["metrics"]["test_accuracy"] == one.metrics["test_accuracy"]
     assert (tmp_path / "out" / "server" / "results.jsonl").exists()
+    assert read_status(tmp_path / "out" / "server")["stage"] == "done"
     rows = list(csv.DictReader(io.StringIO(told(tmp_path, "predict", "out", "--ids", "1,2,3"))))
     assert [row["id"] for row in rows] == ["1", "2", "3"]
     assert {row["absent"] for row in rows} == {""}
@@ -98,6 +114,7 @@ def test_a_training_ends_although_processes_are_killed_all_the_time(tmp_path: Pa
     kills = re.search(r"(\d+) processes were killed", err)
     assert kills
     assert int(kills[1]) > 0
+    assert "--chaos-seed 4" in err
 
 
 def test_a_party_waits_for_the_others_tells_who_is_away_and_leaves_politely(tmp_path: Path) -> None:
@@ -122,8 +139,54 @@ def test_a_party_waits_for_the_others_tells_who_is_away_and_leaves_politely(tmp_
         assert server.returncode == 0
         assert "has left" in err + out
         assert "Traceback" not in err
+        asked = json.loads(told(tmp_path, "status", "out", "--json"))
+        assert asked["server"]["stage"] == "left"
+        assert asked["server"]["ended"]["during"] == "waiting for the others"
+        assert asked["client2"]["stage"] == "gone", "it was killed"
+        assert asked["client0"] == {}
+        assert "killed" in told(tmp_path, "status", "out")
     finally:
         for process in (server, client):
             if process.poll() is None:
                 os.kill(process.pid, signal.SIGKILL)
             process.communicate()
+
+
+def test_a_second_process_with_the_same_certificate_is_refused(tmp_path: Path) -> None:
+    """In another folder, at another port: while the first is there it ends with an error, and when
+    the first was killed it takes its place."""
+    file, folder = tmp_path / "hub.toml", tmp_path / "out"
+    file.write_text(HUB)
+    prepare(read_federation(file), file, folder)
+    mine, (address,) = (folder / "client1.toml").read_text(), free_addresses(1)
+    twin = mine.replace('folder = "client1"', f'folder = "twin"\nlisten = "{address}"')
+    (folder / "twin.toml").write_text(twin)
+    local = Local(read_federation(folder / "federation.toml"), folder, serve=True)
+    try:
+        local.start("server")
+        local.start("client1")
+        wait_until(folder, lambda away: "client1" not in away)
+        local.start("twin")
+        local.processes["twin"].join(60)
+        assert local.processes["twin"].exitcode == 2
+        said = {party: (folder / party / "log.txt").read_text() for party in local.processes}
+        assert "client1: a second process has its certificate" in said["server"]
+        assert "a second process has our certificate; server listens to us only" in said["client1"]
+        assert "takes part already" in " ".join(said["twin"].split())
+        local.kill("client1")
+        wait_until(folder, lambda away: "client1" in away)
+        local.start("twin")
+        wait_until(folder, lambda away: "client1" not in away)
+        assert local.processes["twin"].exitcode is None
+    finally:
+        local.stop()
+
+
+def wait_until(folder: Path, ready: Callable[[dict[str, float]], bool]) -> None:
+    """Until the server tells so of those who are away."""
+    end, party = time.monotonic() + 60, read_party(folder / "server.toml")
+    while True:
+        told = statuses(party, timeout=1.0)["server"]
+        if told and ready(told["away"]):
+            return
+        assert time.monotonic() < end, told

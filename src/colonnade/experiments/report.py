@@ -86,10 +86,17 @@ def _read(path: Path) -> Folder:
         raise InputError(f"{path / CONFIG}: not a resolved experiment file: {error}") from None
     results = list({result.key: result for result in read_results(path)}.values())
     if not results:
-        raise InputError(
-            f"{path}: no finished runs yet; the same `colonnade run` goes on from there"
-        )
+        raise InputError(f"{path}: {_unfinished(config)}")
     return Folder(path, config, text, results, summarise(results, plan, _main_metric(results)))
+
+
+def _unfinished(config: dict[str, Any]) -> str:
+    if "method" not in config:
+        return "no finished runs yet; the same `colonnade run` goes on from there"
+    return (
+        "no result of this party. Those who hold labels have one when training and test are over; "
+        "the same `colonnade join` (or `up`) goes on from there"
+    )
 
 
 def _main_metric(results: Iterable[Result]) -> str:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import csv
-import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,16 +13,20 @@ from typing import Any, TextIO
 import msgspec
 
 from colonnade.code import Source, shown
+from colonnade.console import printable
 from colonnade.errors import ColonnadeError, InputError
 from colonnade.federation.files import read_federation
 from colonnade.federation.local import FEDERATION, Local, running
 from colonnade.federation.party import PartyFile, read_party
 from colonnade.federation.predicting import Asked, Predicted
 from colonnade.federation.process import visiting
+from colonnade.federation.status import read_status, told
 from colonnade.network.transport.zenoh import ask
+from colonnade.network.wire import WireError, read_note
 
 READY = 60.0  # seconds for saved parties to be there again
 ANSWER = 60.0  # seconds for one request
+ERROR = 1000  # characters of an error that was answered
 
 
 def find_party(path: Path) -> PartyFile:
@@ -46,7 +49,8 @@ def answers(party: PartyFile, timeout: float = 2.0) -> bool:
 
 
 def statuses(party: PartyFile, timeout: float = 3.0) -> dict[str, dict[str, Any]]:
-    """What every party tells of itself; nothing of those who do not answer."""
+    """What every party tells of itself; nothing of those who do not answer, and only `invalid`, the
+    reason, of those whose answer is no status."""
     place = visiting(party)
 
     def one(name: str) -> dict[str, Any]:
@@ -54,7 +58,10 @@ def statuses(party: PartyFile, timeout: float = 3.0) -> dict[str, dict[str, Any]
             answer = ask(place, name, "status", timeout=timeout)
         except InputError:  # no address of it
             return {}
-        return {} if answer is None else json.loads(answer)
+        try:
+            return {} if answer is None else told(answer)
+        except WireError as error:
+            return {"invalid": str(error)}
 
     members = party.federation.members
     with ThreadPoolExecutor(len(members)) as pool:
@@ -70,6 +77,15 @@ def code_in(told: dict[str, Any]) -> str:
     return ", ".join(shown(key, source) for key, source in code.items())
 
 
+def ends(path: Path, party: PartyFile) -> dict[str, dict[str, Any]]:
+    """How processes ended whose folders are here: the party's own, or those of `up`."""
+    folders = {party.party: party.folder}
+    if path.is_dir():
+        folders = {name: path / name for name in party.federation.members}
+    found = {name: read_status(folder) for name, folder in folders.items()}
+    return {name: told for name, told in found.items() if "ended" in told}
+
+
 def predict(party: PartyFile, ids: Sequence[str] | None) -> Predicted:
     """Predictions of those who are there."""
     need_leader(party, "predict")
@@ -81,9 +97,18 @@ def predict(party: PartyFile, ids: Sequence[str] | None) -> Predicted:
         raise ColonnadeError(
             f"{party.party} does not answer; it must be running: colonnade join {party.source}"
         )
-    found = msgspec.json.decode(answer, type=Predicted)
+    return read_answer(answer, party.party)
+
+
+def read_answer(answer: bytes, party: str) -> Predicted:
+    """What was answered, if that is predictions."""
+    found = read_note(answer, Predicted)
     if found.error:
-        raise ColonnadeError(found.error)
+        raise ColonnadeError(printable(found.error, ERROR))
+    rows = {len(column) for column in (found.ids, found.predictions, found.probabilities)}
+    numbers = range(len(found.classes))
+    if rows != {len(found.absent)} or any(number not in numbers for number in found.predictions):
+        raise ColonnadeError(f"{party} answers with something that is no list of predictions")
     return found
 
 
@@ -114,8 +139,10 @@ def awake(path: Path, party: PartyFile) -> Iterator[None]:
 
 
 def write_csv(found: Predicted, file: TextIO) -> None:
+    shown: Callable[[str], str] = printable if file.isatty() else str
     writer = csv.writer(file)
     writer.writerow(["id", "prediction", "probability", "absent"])
     rows = zip(found.ids, found.predictions, found.probabilities, found.absent, strict=True)
     for one, number, probability, absent in rows:
-        writer.writerow([one, found.classes[number], f"{probability:.4f}", " ".join(absent)])
+        words = (one, found.classes[number], f"{probability:.4f}", " ".join(absent))
+        writer.writerow([shown(word) for word in words])

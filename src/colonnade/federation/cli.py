@@ -7,6 +7,7 @@ import shutil
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +15,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from colonnade.console import paragraphs, with_reasons
+from colonnade.console import paragraphs, printable, with_reasons
 from colonnade.errors import InputError
 
 if TYPE_CHECKING:
@@ -56,12 +57,14 @@ def join(
     """
     _check_party_file(file)
     from colonnade.federation import process
+    from colonnade.federation.lock import only_one
     from colonnade.federation.party import read_party
     from colonnade.federation.status import set_up_log
 
     party = read_party(file)
     if fresh:
-        clear(party.folder)
+        with only_one(party.folder, party.party):
+            clear(party.folder)
     console = Console(stderr=True)
     set_up_log(console)
     try:
@@ -89,7 +92,11 @@ def up(
         ),
     ] = None,
     chaos_seed: Annotated[
-        int | None, typer.Option("--chaos-seed", help="Which processes are killed, and when.")
+        int | None,
+        typer.Option(
+            "--chaos-seed",
+            help="Which processes are killed, and when. Default: drawn, and printed.",
+        ),
     ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start over instead of going on.")] = False,
     as_json: Json = False,
@@ -139,12 +146,17 @@ def up(
 
 
 def status(file: Where, as_json: Json = False) -> None:
-    """Ask every party of a federation how it is."""
+    """Ask every party of a federation how it is.
+
+    Of a party that does not answer and whose folder is on this machine, it says how and when its
+    process ended.
+    """
     _check_party_file(file)
-    from colonnade.federation.asking import code_in, find_party, statuses
+    from colonnade.federation.asking import code_in, ends, find_party, statuses
 
     party = find_party(file)
-    found = statuses(party)
+    ended = ends(file, party)
+    found = {name: told or ended.get(name, {}) for name, told in statuses(party).items()}
     if as_json:
         typer.echo(json.dumps(found, indent=2))
         return
@@ -153,17 +165,19 @@ def status(file: Where, as_json: Json = False) -> None:
 
     table = Table(box=box.SIMPLE_HEAD)
     any_code = any(told.get("code") for told in found.values())
-    columns = ("party", "roles", "state", "round", "away, as it sees it")
+    columns = ("party", "roles", "state", "round", "part of the model", "away, as it sees it")
     for column in (*columns, *(["code of its own"] if any_code else [])):
         table.add_column(column)
     for name in party.federation.members:
         told, roles = found[name], ", ".join(party.federation.party(name).roles)
-        if not told:
-            table.add_row(name, roles, "no answer", "", "", style="dim")
+        if not told or "invalid" in told:
+            state = Text(told.get("invalid", "no answer"))
+            table.add_row(name, roles, state, "", "", "", style="dim")
             continue
-        away = ", ".join(f"{p} since {s:.0f} s" for p, s in told["away"].items())
-        cells = (name, roles, told["stage"], f"{told['round']:,}", away)
-        table.add_row(*cells, *([code_in(told)] if any_code else []))
+        away = ", ".join(f"{p} since {s:.0f} s" for p, s in told.get("away", {}).items())
+        model = Text(str(told.get("model", "")))
+        cells = (name, roles, Text(_state(told)), f"{told.get('round', 0):,}", model, Text(away))
+        table.add_row(*cells, *([Text(code_in(told))] if any_code else []))
     Console().print(table)
 
 
@@ -225,15 +239,11 @@ def _check_party_file(path: Path) -> None:
 
 def clear(folder: Path) -> None:
     """What a party kept: checkpoints and results; never its data or keys."""
-    from colonnade.experiments.results import CONFIG, RESULTS
-    from colonnade.federation.local import LOG
-    from colonnade.federation.own_code import CODE
-    from colonnade.federation.process import LOCK
-    from colonnade.federation.status import STATUS
+    from colonnade.federation.private import KEPT, WRITTEN
 
-    for part in ("checkpoints", "history", "ledger", "models"):
+    for part in KEPT:
         shutil.rmtree(folder / part, ignore_errors=True)
-    for part in (CONFIG, RESULTS, STATUS, "report.html", LOG, LOCK, CODE):
+    for part in WRITTEN:
         (folder / part).unlink(missing_ok=True)
 
 
@@ -256,13 +266,26 @@ def clear_all(folder: Path, members: tuple[str, ...]) -> None:
 def show_result(result: Result, folder: Path, console: Console) -> None:
     from colonnade.experiments.report import write_report
     from colonnade.experiments.table import Plan, cost_grid, render, summarise
+    from colonnade.federation.private import as_private_as
 
     plan = Plan((result.method,), (result.faults,), (result.seed,))
     console.print(render(summarise([result], plan).grid()))
     console.print(render(cost_grid([result], plan)))
     for note in result.notes:
         console.print(Text(f"Note: {note}"))
-    console.print(Text(f"Report: {write_report(folder)}"), soft_wrap=True)
+    with as_private_as(folder):
+        page = write_report(folder)
+    console.print(Text(f"Report: {page}"), soft_wrap=True)
+
+
+def _state(told: dict[str, Any]) -> str:
+    if "ended" not in told:
+        return told["stage"]
+    end = told["ended"]
+    at = f"{datetime.fromisoformat(end['at']):%Y-%m-%d %H:%M:%S} UTC"
+    during = f", while {end['during']}" if end["during"] != told["stage"] else ""
+    reason = f": {end['reason']}" if end["reason"] else ""
+    return f"{told['stage']} at {at}{during}{reason}"
 
 
 def _progress(status: dict[str, Any]) -> str:
@@ -273,8 +296,8 @@ def _progress(status: dict[str, Any]) -> str:
         parts.append(f"round {status['round']:,} of at most {status['rounds']:,}")
     metrics = status.get("metrics", {})
     parts += [f"{k} {v:.4f}" for k, v in metrics.items() if "accuracy" in k]
-    if status["away"]:
-        parts.append("away: " + ", ".join(f"{p} {s:.0f} s" for p, s in status["away"].items()))
+    if away := status.get("away"):
+        parts.append("away: " + ", ".join(f"{p} {s:.0f} s" for p, s in away.items()))
     return " · ".join(parts)
 
 
@@ -305,4 +328,4 @@ def _say_absent(found: Predicted, console: Console) -> None:
     reasons = {party: found.reasons.get(party, "away") for party in absent}
     who = f"without {with_reasons(reasons)}" if absent else "with every party"
     what = "prediction" if len(found.ids) == 1 else "predictions"
-    console.print(Text(f"{len(found.ids)} {what}, {who}."))
+    console.print(Text(printable(f"{len(found.ids)} {what}, {who}.", 2000)))

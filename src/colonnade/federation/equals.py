@@ -3,6 +3,11 @@ is asked for predictions calls the others.
 
 A call goes from neighbour to neighbour. Whoever hears of it does its part at once, beside whatever
 else it is doing, and waits for nobody longer than `patience`.
+
+A call names its caller, and calls of one caller are numbered, so that each is heard of once. Nobody
+can check who a call that was passed on is from. A neighbour's calls are therefore taken from that
+neighbour only, as long as it is there; a number far ahead of the own clock is refused; and whoever
+hears a call in a neighbour's name tells that neighbour, so that its next call has a higher number.
 """
 
 from __future__ import annotations
@@ -12,12 +17,11 @@ import zlib
 from collections import deque
 from typing import Any, cast
 
-import msgspec
 from torch import Tensor
 
 from colonnade.algorithms.algorithm import measure
 from colonnade.console import with_reasons
-from colonnade.errors import InputError
+from colonnade.errors import Unsuited
 from colonnade.federation.federation import Federation
 from colonnade.federation.member import (
     RETURN,
@@ -33,7 +37,8 @@ from colonnade.network.clock import SECOND
 from colonnade.network.live import Live
 from colonnade.network.network import Place
 from colonnade.network.parts import Version
-from colonnade.network.post import CALL, END, Peer
+from colonnade.network.post import CALL, DAY, END, Peer
+from colonnade.network.wire import WireError, read_note
 
 log = logging.getLogger(__name__)
 
@@ -43,8 +48,8 @@ OWN = "messages and bytes are those that left this device"
 
 
 class Equal(Member):
-    def __init__(self, *arguments: Any, born: int, once: bool = False) -> None:
-        super().__init__(*arguments, born=born, once=once)
+    def __init__(self, *arguments: Any, born: int, **more: Any) -> None:
+        super().__init__(*arguments, born=born, **more)
         self.asked = born  # so that calls of another life are not taken for new ones
         self.heard_of: dict[str, int] = {}  # the newest call of each caller
         self.busy = 0  # answers that are being worked on
@@ -53,13 +58,13 @@ class Equal(Member):
     async def train(self, net: Live) -> None:
         """Where nobody leads, the one that fits fewer of its neighbours than not is wrong."""
         if len(set(self.complaints.values())) > len(self.agreeing):
-            raise InputError(f"{'; '.join(self.complaints)}; all parties need the same")
+            raise Unsuited(f"{'; '.join(self.complaints)}; all parties need the same")
         await super().train(net)
 
     def greeted(self, sender: str, note: str) -> None:
         super().greeted(sender, note)
         if self.state.stage == WAITING and 2 * len(self.strangers) > len(self.post.peers):
-            raise InputError(f"{'; '.join(self.complaints)}; all parties need the same")
+            raise Unsuited(f"{'; '.join(self.complaints)}; all parties need the same")
 
     async def afterwards(self) -> None:
         known = self.record.known() if self.trained_before else None
@@ -159,16 +164,23 @@ class Equal(Member):
         return self.use(version)
 
     def called(self, sender: str, note: str) -> None:
-        try:
-            call = msgspec.json.decode(note, type=Call)
-        except msgspec.MsgspecError as error:
-            self.post.refuse(sender, str(error))
-            return
-        if call.caller == self.party:  # others have heard of a later call of ours
+        call = read_note(note, Call)
+        if call.caller not in self.federation.members:
+            raise WireError("a call of somebody who is not a member")
+        own = call.caller == self.party
+        if call.number > self.post.latest() + (DAY if own else 0):
+            raise WireError("a call to come: its clock is days ahead of ours, or ours is wrong")
+        if own:  # others have heard of a later call of ours
             self.asked = max(self.asked, call.number)
             return
-        if call.caller not in self.federation.members:
+        neighbour = self.post.peers.get(call.caller)
+        if neighbour is not None and neighbour.there and sender != call.caller:
+            if call.number > self.heard_of.get(call.caller, 0):  # before its own word, or forged
+                self.pass_on(Call(call.number, caller=call.caller), [call.caller])
             return
+        self.hear_of(call, sender)
+
+    def hear_of(self, call: Call, sender: str) -> None:
         newest = self.heard_of.get(call.caller, 0)
         if call.number <= newest:
             if sender == call.caller and call.number < newest:  # its clock was set back
@@ -177,24 +189,40 @@ class Equal(Member):
         self.heard_of[call.caller] = call.number
         others = [p for p in self.post.present() if p not in (sender, call.caller)]
         self.pass_on(call, others)
-        if call.caller in self.to_do:
+        if self.state.stage not in TRAINED or not self.knows(call):  # its ids are not kept
+            self.forget(call)
+        elif call.caller in self.to_do:
             self.to_do[call.caller].append(call)
         else:
             self.to_do[call.caller] = deque([call], maxlen=1)  # it has given up those before
             self.clock.spawn(self.work_off(call.caller), f"calls of {call.caller}")
 
+    def changed(self, party: str, there: bool) -> None:
+        super().changed(party, there)
+        if there and party in self.heard_of:  # others may have called in its name
+            self.pass_on(Call(self.heard_of[party], caller=party), [party])
+
     async def work_off(self, caller: str) -> None:
         calls = self.to_do[caller]
         while calls:
             call = calls.pop()
-            trained = self.state.stage in TRAINED
-            if trained and self.knows(call) and self.ready_for(call.version):
-                self.busy += 1
+            if not self.ready_for(call.version):
+                self.forget(call)
+                continue
+            self.busy += 1
+            try:
                 await self.algorithm.predict(self.beside(call), self.part(call.ids))
-                self.busy -= 1
                 self.note()
-            self.post.passes((*self.place_of(call), END, 0))  # what others sent for it is void
+            except Exception as error:
+                self.post.refuse(caller, "a call that cannot be answered", error)
+            finally:
+                self.busy -= 1
+            self.forget(call)
         del self.to_do[caller]
+
+    def forget(self, call: Call) -> None:
+        """What others sent for it, or send from now on, is void."""
+        self.post.passes((*self.place_of(call), END, 0), forget=True)
 
     def pass_on(self, call: Call, parties: list[str]) -> None:
         for party in parties:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from multiprocessing import get_context
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
-from random import Random
+from random import Random, SystemRandom
 from typing import Any
 
 import tomli_w
@@ -29,9 +29,10 @@ from colonnade.federation.federation import Federation
 from colonnade.federation.keys import Identity, make_authority, make_certificate
 from colonnade.federation.member import TRAINED, WAITING
 from colonnade.federation.names import AUTHORITY
-from colonnade.federation.status import STATUS, read_status
+from colonnade.federation.private import LOG, STATUS, private
+from colonnade.federation.status import read_status
 
-FEDERATION, KEYS, LOG = "federation.toml", "keys", "log.txt"
+FEDERATION, KEYS = "federation.toml", "keys"
 STAGES = ("starting", WAITING, "training", *TRAINED)
 POLITE = 5.0  # seconds to leave, before a process is killed
 
@@ -69,7 +70,7 @@ class Local:
 
     def start(self, party: str) -> None:
         folder = self.folder / party
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         (folder / STATUS).unlink(missing_ok=True)
         once = not self.serve and self.federation.leader is not None  # equals need each other
         arguments = (self.folder / f"{party}.toml", folder / LOG, once)
@@ -99,8 +100,9 @@ class Local:
         """Of the label holder; where nobody leads, of those who are not as far as others."""
         federation = self.federation
         watched = [federation.leader] if federation.leader else self.processes
-        stages = [read_status(self.folder / p).get("stage", "starting") for p in watched]
-        return str(min(stages, key=STAGES.index, default="starting"))
+        told = [read_status(self.folder / p).get("stage") for p in watched]
+        stages = [stage if stage in STAGES else "starting" for stage in told]
+        return min(stages, key=STAGES.index, default="starting")
 
     def over(self) -> bool:
         """The label holder has left; or all have been tested, where nobody leads."""
@@ -131,8 +133,8 @@ def up(
 ) -> Result:
     """Train with one process per party, to the end; the result is the label holder's."""
     prepare(federation, source, folder)
-    chaos = None if kill_every is None else Chaos(kill_every, Random(seed))
-    with running(Local(federation, folder)) as local:
+    chaos = None if kill_every is None else begin_chaos(kill_every, seed, say)
+    with private(folder), running(Local(federation, folder)) as local:
         _wait(local, chaos, watch, say)
     found = read_results(folder / federation.speaker)
     if not found:
@@ -169,6 +171,13 @@ def _wait(
             stir(local, chaos, say)
 
 
+def begin_chaos(every: float, seed: int | None, say: Callable[[str], None]) -> Chaos:
+    if seed is None:
+        seed = SystemRandom().randrange(2**31)
+    say(f"chaos: a process is killed about every {every:g} s; --chaos-seed {seed}")
+    return Chaos(every, Random(seed))
+
+
 def stir(local: Local, chaos: Chaos, say: Callable[[str], None]) -> None:
     """What is due: a process to be killed, others to come back."""
     now, stage = time.monotonic(), local.stage()
@@ -203,7 +212,11 @@ def prepare(federation: Federation, source: Path, folder: Path) -> None:
             )
     elif folder.exists() and any(folder.iterdir()):
         raise InputError(f"{folder}: is not empty and holds no federation; choose another --out")
-    folder.mkdir(parents=True, exist_ok=True)
+    with private(folder):
+        _write_files(federation, source, folder)
+
+
+def _write_files(federation: Federation, source: Path, folder: Path) -> None:
     members = federation.members
     local = federation.with_endpoints(dict(zip(members, free_addresses(len(members)), strict=True)))
     (folder / FEDERATION).write_text(local.toml(), encoding="utf-8")

@@ -11,8 +11,9 @@ import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import msgspec
 import torch
@@ -23,8 +24,8 @@ from colonnade.algorithms.checkpoint import CheckpointError
 from colonnade.algorithms.task import Part, pad_stack
 from colonnade.algorithms.versions import Store
 from colonnade.code import Source
-from colonnade.console import with_reasons
-from colonnade.errors import ColonnadeError, InputError
+from colonnade.console import printable, with_reasons
+from colonnade.errors import ColonnadeError, Unsuited
 from colonnade.experiments.results import LedgerRow, Result
 from colonnade.federation.attendance import Attendance
 from colonnade.federation.background import Background
@@ -35,11 +36,15 @@ from colonnade.federation.own_code import CodeBook
 from colonnade.federation.record import Record, lines_of
 from colonnade.network import ABSENT, is_absent
 from colonnade.network.clock import SECOND, Signal
+from colonnade.network.faults import Phase
 from colonnade.network.joining import finish, take_part
 from colonnade.network.live import Live, Rejoin, round_of
 from colonnade.network.parts import Parts, Version
 from colonnade.network.post import CALL, END, Peer, Post
+from colonnade.network.quota import Quota
+from colonnade.network.tally import Tally
 from colonnade.network.transport.transport import Transport
+from colonnade.network.wire import Count, Name, WireError, read_note
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +56,9 @@ COST = 0.03  # of the time, at most, is spent on checkpoints
 AGAIN = 2 * SECOND  # between two attempts to write what a full disk refused
 RETURN = 3.0  # seconds that a trained label holder, started again, waits for the others
 AT_ONCE = 1024  # rows of one question
+CALLS = 64  # of the label holder's, that wait to be answered
+CHANGES = 100  # lines about one party that comes or leaves, before they are counted only
+AMOUNT = 2**46  # messages or bytes of one line of an account; their sums fit into 64 bits
 
 
 CodeKey = Annotated[str, msgspec.Meta(max_length=200, pattern=r"^[A-Za-z0-9_. ]+\Z")]
@@ -59,29 +67,45 @@ CodeKey = Annotated[str, msgspec.Meta(max_length=200, pattern=r"^[A-Za-z0-9_. ]+
 class Greeting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What parties tell each other when they meet."""
 
-    digests: dict[str, str]  # of the federation file, by key
-    rows: str = ""  # fingerprint of the ids of the aligned rows
+    digests: dict[Name, Name]  # of the federation file, by key
+    rows: Name = ""  # fingerprint of the ids of the aligned rows
     code: Annotated[dict[CodeKey, Source], msgspec.Meta(max_length=32)] = {}  # of its own
 
 
 class Call(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the label holder asks of everybody once the training is over."""
 
-    number: Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
-    ids: Annotated[list[str], msgspec.Meta(max_length=AT_ONCE)] | None = None  # None: the test rows
+    number: Count
+    ids: Annotated[list[str], msgspec.Meta(min_length=1, max_length=AT_ONCE)] | None = (
+        None  # None: the test rows
+    )
     account: bool = False  # tell what left you, instead
     over: bool = False  # there will be no more
-    caller: str = ""  # where it is not the label holder who asks
+    caller: Name = ""  # where it is not the label holder who asks
     version: Version | None = None  # of the model that answers
+
+
+Amount = Annotated[int, msgspec.Meta(ge=0, le=AMOUNT)]
+
+
+class Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A row of a ledger, as another party tells it."""
+
+    phase: Name
+    sender: Name
+    receiver: Name
+    kind: Name
+    messages: Amount
+    bytes: Amount
 
 
 class Account(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the others tell the label holder: what left them, or who was silent when they were
     called."""
 
-    rows: list[LedgerRow] = []
-    number: int = 0  # of the call
-    silent: list[str] = []
+    rows: list[Line] = []
+    number: Count = 0  # of the call
+    silent: list[Name] = []
 
 
 @dataclass(frozen=True)
@@ -119,9 +143,11 @@ class Member:
         *,
         born: int,
         once: bool = False,
+        quota: Quota | None = None,
     ) -> None:
-        """`born` grows with every start of this party. `once`: leave when training and test are
-        over, instead of answering questions."""
+        """`born` grows with every start of this party: the time in milliseconds. `once`: leave when
+        training and test are over, instead of answering questions. `quota`: that of the transport,
+        if it has one."""
         self.federation, self.own, self.folder = federation, own, folder
         self.party, self.clock, self.transport = transport.party, transport.clock, transport
         self.once = once
@@ -135,10 +161,12 @@ class Member:
             federation=federation.hash,
             neighbours=federation.neighbours(self.party),
             born=born,
+            grace=2 * federation.network.lease,
+            quota=quota or Quota(federation.network.quota_bytes, own=self.party),
         )
         self.post.greeting = text(Greeting(federation.digests, own.fingerprint, dict(own.code)))
         self.post.on_greeting, self.post.on_call = self.greeted, self.called
-        self.post.on_change = self.changed
+        self.post.on_change, self.post.on_twice = self.changed, self.twice
         net = federation.network
         self.post.returns, self.post.silence = net.returns, net.silence
         self.post.loudness.multiple = net.loudness or math.inf
@@ -147,7 +175,7 @@ class Member:
         self.attendance = Attendance(tuple(self.post.peers))
         self.record = Record(folder, federation)
         self.state = State(rounds=self.algorithm.total_rounds)
-        self.calls: deque[tuple[int, Call]] = deque()  # with the era they belong to
+        self.calls: deque[tuple[int, Call]] = deque(maxlen=CALLS)  # with the era they belong to
         self.answered = (0, 0)  # era and number of the last call
         self.silences: dict[int, dict[str, str]] = {}  # by call: who was not heard, and why
         self.version: Version | None = None  # of the model in use
@@ -158,12 +186,15 @@ class Member:
         self.complaints: dict[str, str] = {}  # about whom
         self.agreeing: set[str] = set()  # those whose files and rows fit ours
         self.strangers: set[str] = set()  # those who have another federation file
+        self.preferring: dict[str, int] = {}  # which life of this party others listen to
         self.trained_before = False  # in an earlier life
         self.asked = 0  # calls so far
         self.background: Background | None = None  # None: what is written is written at once
         self.stopwatch: Callable[[], float] = lambda: 0.0  # real seconds; none in virtual time
         self._kept = self._begun = self.clock.now
         self._cost = 0.0  # seconds that a checkpoint takes
+        self._seen = Tally(log, first=CHANGES)
+        self._unknown = Tally(log)
 
     # -- the life of a party ----------------------------------------------------------------------
 
@@ -188,6 +219,7 @@ class Member:
         while not self.over:
             await self.take_part(resume_at)
             await self.afterwards()
+        self._try(self.record.keep)  # with what left in the test, and in answers to others
         self.state.stage = "done"
 
     async def afterwards(self) -> None:
@@ -444,6 +476,8 @@ class Member:
                 silent = net.silent
         except Rejoin:
             return
+        except Exception as error:
+            self.post.refuse(self.leader, "a call that cannot be answered", error)
         if silent:
             told = Account(number=call.number, silent=sorted(silent))
             self.post.tell(self.leader, CALL, note=text(told))
@@ -461,18 +495,17 @@ class Member:
         return all(round_of(front, ()) >= END - 1 for front in fronts)  # or nothing is known yet
 
     def called(self, sender: str, note: str) -> None:
-        try:
-            if sender != self.federation.leader:
-                self.told(sender, msgspec.json.decode(note, type=Account))
-                return
-            call = msgspec.json.decode(note, type=Call)
-        except msgspec.MsgspecError as error:
-            self.post.refuse(sender, str(error))
+        if sender != self.federation.leader:
+            if not self.post.leads:
+                raise WireError("an account, which is for the label holder")
+            self.told(sender, read_note(note, Account))
             return
+        call = read_note(note, Call)
         if call.over:
             self.over = self.once
         elif call.account:
-            self.post.tell(sender, CALL, note=text(Account(self.record.rows())))
+            rows = [Line(*msgspec.structs.astuple(row)) for row in self.record.rows()]
+            self.post.tell(sender, CALL, note=text(Account(rows)))
         else:
             self.calls.append((self.post.era, call))
 
@@ -483,15 +516,23 @@ class Member:
                 own = "lacks some of these rows" if party == sender else f"not heard by {sender}"
                 reasons.setdefault(party, own)
         elif account.rows:
-            mine = [row for row in account.rows if row.sender == sender]
-            self.record.told[sender] = lines_of(mine)
+            kinds = {exchange.kind for exchange in self.algorithm.exchanges}
+            for row in account.rows:
+                to = row.receiver in self.federation.members
+                if row.sender != sender or not to or row.kind not in kinds:
+                    raise WireError("an account of what it cannot have sent")
+                if row.phase not in get_args(Phase):
+                    raise WireError("an account of a phase that there is not")
+            rows = [LedgerRow(*msgspec.structs.astuple(row)) for row in account.rows]
+            self.record.told[sender] = lines_of(rows)
 
     def knows(self, call: Call) -> bool:
         """Whether this party has the rows it is asked about. If not it says nothing, which counts
         as being absent: a made-up row would be worse."""
         if call.ids is None or self.own.x is None or (self.own.positions(call.ids) >= 0).all():
             return True
-        log.warning("%s: asked about rows that are not in my data; not answering", self.party)
+        caller = call.caller or self.leader
+        self._unknown.add(caller, "asks about rows that are not in my data; not answering")
         return False
 
     def beside(self, call: Call) -> Live:
@@ -517,31 +558,47 @@ class Member:
 
     def greeted(self, sender: str, note: str) -> None:
         """Parties that cannot work together find out when they meet."""
-        try:
-            theirs = msgspec.json.decode(note, type=Greeting)
-        except msgspec.MsgspecError:
-            return
+        theirs = read_note(note, Greeting)
         self.codes.hear(sender, theirs.code)
         found = ""
         if differing := differences(self.federation.digests, theirs.digests):
-            found = f"the federation file of {sender} differs from ours in {', '.join(differing)}"
+            keys = printable(", ".join(differing))
+            found = f"the federation file of {sender} differs from ours in {keys}"
             self.strangers.add(sender)
         elif self.own.fingerprint and theirs.rows and theirs.rows != self.own.fingerprint:
             found = f"{sender} has other rows than we: the ids of the aligned rows differ"
         if not found:
             self.agreeing.add(sender)
             return
-        if found not in self.complaints:
+        if sender not in self.complaints.values():  # one is enough
             self.complaints[found] = sender
             log.error("%s", found)
         if sender == self.federation.leader and self.state.stage == WAITING:
-            raise InputError(f"{found}; all parties need the same, so ask {sender} for theirs")
+            raise Unsuited(f"{found}; all parties need the same, so ask {sender} for theirs")
+
+    def twice(self, sender: str, life: int) -> None:
+        """Two processes have this party's certificate, and `sender` says which one it listens to.
+        The other one ends; not because a single member says so, unless that one leads."""
+        known, self.preferring[sender] = self.preferring.get(sender), life
+        if life == self.post.born:
+            if known != life:
+                log.warning("a second process has our certificate; %s listens to us only", sender)
+            return
+        there = self.post.present()
+        against = [p for p in there if self.preferring.get(p, self.post.born) != self.post.born]
+        if sender == self.federation.leader or 2 * len(against) > len(there):
+            since = datetime.fromtimestamp(life / 1000, UTC)
+            raise Unsuited(
+                f"{self.party}: another process with this party's certificate takes part already, "
+                f"started {since:%Y-%m-%d %H:%M:%S} UTC by its clock, says {sender}. Start a party "
+                "once; if you did, somebody else has its key"
+            )
 
     def changed(self, party: str, there: bool) -> None:
         if there:
-            log.info("%s: there", party)
+            self._seen.add(party, "there", level=logging.INFO)
         elif not self.over:
-            log.info("%s: away; %s", party, self.without(party))
+            self._seen.add(party, f"away; {self.without(party)}", level=logging.INFO)
 
     def without(self, party: str) -> str:
         """What this party does about one that is away."""

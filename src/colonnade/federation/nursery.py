@@ -35,7 +35,7 @@ def join(file: Path, log: Path, once: bool) -> None:
     """What `colonnade join` does, with its output in a file."""
     os.setsid()
     threading.Thread(target=die_with_parent, daemon=True).start()
-    target = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    target = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     for descriptor in (1, 2):
         os.dup2(target, descriptor)
     os.close(target)

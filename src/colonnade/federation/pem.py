@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from colonnade.errors import InputError
+from colonnade.federation.private import of_keys, private
 
 LABEL = re.compile(rb"-----BEGIN ([A-Z0-9 ]+)-----")
 MALFORMED = (
@@ -24,7 +25,6 @@ MALFORMED = (
     x509.InvalidVersion,
     x509.UnsupportedGeneralNameType,
 )
-SECRET = ".key"
 Signed = TypeVar("Signed", x509.Certificate, x509.CertificateSigningRequest)
 
 
@@ -53,7 +53,7 @@ def read_key(path: Path, hint: str = "") -> PrivateKeyTypes:
 def write_new(files: Mapping[Path, bytes]) -> None:
     """All of the files or none, and never over an existing one: a key that is gone stays gone.
 
-    A private key has its narrow mode from the start, so that there is no moment to copy it.
+    A file is its user's only from the start, so that there is no moment to copy a private key.
     """
     for path in files:
         if os.path.lexists(path):
@@ -72,9 +72,11 @@ def write_new(files: Mapping[Path, bytes]) -> None:
 
 
 def _write(path: Path, data: bytes, written: list[Path]) -> None:
-    mode = 0o600 if path.suffix == SECRET else 0o644
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
+    mode = 0o600  # as the system keeps it from the first moment on
+    with (
+        private(path.parent, of_keys),
+        open(path, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file,
+    ):
         written.append(path)
         file.write(data)
 

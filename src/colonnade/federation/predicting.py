@@ -8,6 +8,7 @@ import msgspec
 
 from colonnade.errors import ColonnadeError
 from colonnade.federation.member import AT_ONCE, Answer, Member, Question, predictions
+from colonnade.network.wire import WireError, read_note
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -39,9 +40,9 @@ class Predictor:
     def begin(self, data: bytes) -> None:
         member = self.member
         try:
-            asked = msgspec.json.decode(data or b"{}", type=Asked)
-        except msgspec.MsgspecError as error:
-            self.fail(f"not a request: {error}")
+            asked = read_note(data or b"{}", Asked)
+        except WireError as error:
+            self.fail(str(error))
             return
         state, holders = member.state, member.federation.label_holders
         if state.stage != "answering questions":

@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 import time
 from dataclasses import replace
-from typing import TextIO
 
 from rich.console import Console
 
-from colonnade.errors import InputError
 from colonnade.experiments.run import one_thread
 from colonnade.federation.background import Background
 from colonnade.federation.equals import member_kind
+from colonnade.federation.lock import only_one
 from colonnade.federation.member import Member
-from colonnade.federation.own import read_own
+from colonnade.federation.own import Own, read_own
 from colonnade.federation.party import PartyFile
 from colonnade.federation.predicting import Predictor
-from colonnade.federation.status import StatusLine, status
+from colonnade.federation.private import of_a_party, private
+from colonnade.federation.status import StatusLine, end_noted, status
 from colonnade.network.clock import WallClock
+from colonnade.network.quota import Quota
 from colonnade.network.transport.zenoh import Place, ZenohTransport, log_reasons
 
 log = logging.getLogger(__name__)
-
-LOCK = "lock"
 
 
 def join(party: PartyFile, console: Console, *, once: bool = False) -> Member:
@@ -33,9 +31,18 @@ def join(party: PartyFile, console: Console, *, once: bool = False) -> Member:
     party.check()
     own = read_own(party)
     log_reasons()
+    with (
+        private(party.folder, of_a_party),
+        only_one(party.folder, party.party),
+        end_noted(party.folder, party.party),
+    ):
+        return _live(party, own, console, once)
+
+
+def _live(party: PartyFile, own: Own, console: Console, once: bool) -> Member:
     clock = WallClock()
-    lock = only_one(party)
-    transport = ZenohTransport(place_of(party), clock)
+    quota = Quota(party.federation.network.quota_bytes, own=party.party)
+    transport = ZenohTransport(place_of(party), clock, quota)
     try:
         member = member_kind(party.federation)(
             party.federation,
@@ -44,6 +51,7 @@ def join(party: PartyFile, console: Console, *, once: bool = False) -> Member:
             party.folder,
             born=time.time_ns() // 1_000_000,
             once=once,
+            quota=quota,
         )
         member.background, member.stopwatch = Background(), time.perf_counter
         serve(member, transport)
@@ -56,22 +64,6 @@ def join(party: PartyFile, console: Console, *, once: bool = False) -> Member:
         return member
     finally:
         transport.close()
-        lock.close()
-
-
-def only_one(party: PartyFile) -> TextIO:
-    """A folder is one process's: two would overwrite each other's checkpoints."""
-    party.folder.mkdir(parents=True, exist_ok=True)
-    lock = (party.folder / LOCK).open("w")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        lock.close()
-        raise InputError(
-            f"{party.folder}: {party.party} is running already, and uses this folder; end that "
-            "process, or give the party file another folder"
-        ) from None
-    return lock
 
 
 def place_of(party: PartyFile) -> Place:

@@ -100,6 +100,7 @@ class ConnectionSpec(GraphSpec, frozen=True, kw_only=True, forbid_unknown_fields
     loudness: float = 1e4  # numbers so many times as large as the first ones are refused; 0: none
     extra_epochs: int = 10  # at most, at the end, while a party that is there lacks the best model
     largest: int = 64  # megabytes of one message
+    quota: int | None = None  # megabytes of one sender's messages in memory; default: 8 × largest
 
     def __post_init__(self) -> None:
         for key in ("lease", "largest", "silence"):
@@ -112,6 +113,15 @@ class ConnectionSpec(GraphSpec, frozen=True, kw_only=True, forbid_unknown_fields
         for key in ("loudness", "extra_epochs"):
             if not 0 <= getattr(self, key) < math.inf:
                 raise InputError(f"network.{key} = {getattr(self, key):g}: expected 0 or more.")
+        if self.quota is not None and self.quota < 2 * self.largest:
+            raise InputError(
+                f"network.quota = {self.quota}: expected at least twice network.largest, "
+                f"{2 * self.largest} or more, for a message that waits while another one comes."
+            )
+
+    @property
+    def quota_bytes(self) -> int:
+        return (8 * self.largest if self.quota is None else self.quota) * 2**20
 
     @property
     def returns(self) -> float:

@@ -28,7 +28,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from colonnade.errors import Diverged, PartyLost
+from colonnade.errors import Diverged
 from colonnade.network.absent import ABSENT, Absent, is_absent
 from colonnade.network.clock import SECOND
 from colonnade.network.inbox import Inbox
@@ -73,15 +73,18 @@ class Live(ProjectedNetwork):
         me, decider = self.everyone.parties.index(self.party), src.parties[0]
         key = self._key(links, 0, me)
         self.post.reach(self.at)
-        await self._attend(
-            lambda: key in self.post.letters or self._lacks(decider), lambda: [decider]
-        )
-        if key not in self.post.letters:
-            raise Rejoin
-        decision = self.post.letters.pop(key)
+        while True:
+            await self._attend(
+                lambda: key in self.post.letters or self._lacks(decider), lambda: [decider]
+            )
+            if key not in self.post.letters:
+                raise Rejoin
+            decision = self.post.letters.pop(key)
+            if decision is not None and decision.dim() == 1 and bool(decision.isfinite().all()):
+                break
+            self.post.refuse(decider, "a decision that is none; it runs other software")
+            await self.clock.sleep_until(self.clock.now + AGAIN)
         self._pass()
-        if decision is None or decision.dim() != 1 or not bool(decision.isfinite().all()):
-            raise PartyLost(f"{decider} told a decision that is none; it runs other software")
         return decision.tolist()
 
     def _decide(self, decision: Tensor, links: Links) -> list[float]:
@@ -273,7 +276,8 @@ class Live(ProjectedNetwork):
         self.post.post(header, value, to)
 
     def _signed(self, header: Header) -> Header:
-        return msgspec.structs.replace(header, federation=self.post.federation, era=self.era)
+        signature = {"federation": self.post.federation, "era": self.era, "life": self.post.born}
+        return msgspec.structs.replace(header, **signature)
 
     async def _wait(
         self, wait: Wait, links: Links, members: list[int], expected: np.ndarray
@@ -387,7 +391,7 @@ class Live(ProjectedNetwork):
         self.post.passes(self.at)
 
     def _read_letter(self, parcel: Parcel, sender: int, receiver: int) -> Tensor | None:
-        return self.post.letters.pop(self._key(parcel.links, sender, receiver), None)
+        return self.post.letters.pop(self._key(parcel.links, sender, receiver))
 
     def _read_register(self, parcel: Parcel, sender: int, receiver: int) -> Tensor | None:
         src, dst = parcel.links.src.name, parcel.links.dst.name
@@ -411,7 +415,8 @@ class Live(ProjectedNetwork):
             found = f"{letter.dtype} {tuple(letter.shape)}"
         if parcel.wait.kind != "latest" or letter.shape[1:] != shape[1:]:  # not a shorter batch
             party = parcel.links.src.parties[sender]
-            self.post.refuse(party, f"{parcel.kind}: {found}, expected {kind} {shape}")
+            detail = f"{found}, expected {kind} {shape}"
+            self.post.refuse(party, f"{parcel.kind} that does not fit", detail)
         return False
 
 

@@ -11,6 +11,8 @@ from typing import Annotated
 
 import msgspec
 
+from colonnade.network.wire import Name
+
 MOST = 8  # versions that one party keeps
 GENERATIONS = 1 << 53
 ROUNDS = 1 << 40
@@ -36,12 +38,8 @@ class Parts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     kept: Annotated[tuple[Kept, ...], msgspec.Meta(max_length=MOST)] = ()
     # Parties whose messages were left out of what this party's part was made of.
-    missed: Annotated[tuple[str, ...], msgspec.Meta(max_length=4096)] = ()
+    missed: Annotated[tuple[Name, ...], msgspec.Meta(max_length=4096)] = ()
     committed: Round | None = None  # the leader's word: parts that were final then are in use
-
-    @classmethod
-    def read(cls, note: str) -> Parts:
-        return msgspec.json.decode(note, type=cls)
 
     def text(self) -> str:
         return msgspec.json.encode(self).decode()

@@ -65,7 +65,8 @@ class ProjectedNetwork(Network):
         self.mailbox = mailbox or Mailbox()
         if mailbox is None:
             transport.listen(
-                lambda sender, data: self.mailbox.put(*decode(data)), lambda party, there: None
+                lambda sender, data: self.mailbox.put(*decode(data)),
+                lambda party, there, life: None,
             )
 
     def here(self, group: Group) -> Sequence[int]:

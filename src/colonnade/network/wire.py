@@ -1,25 +1,40 @@
-"""Messages as bytes: safetensors, with our header in its metadata. Never pickle."""
+"""Messages as bytes: safetensors, with our header in its metadata. Never pickle.
+
+Whatever comes from another party is decoded here, and every integer and text in it has bounds.
+"""
 
 from __future__ import annotations
 
 import math
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import msgspec
 import torch
 from torch import Tensor
 
+from colonnade.console import printable
 from colonnade.errors import ColonnadeError
 
-VERSION = "2"
+VERSION = "3"
 
-Count = Annotated[int, msgspec.Meta(ge=0)]
-Path = Annotated[tuple[int, ...], msgspec.Meta(min_length=2, max_length=32)]
+LARGEST = 2**62  # of any integer in a message; rounds and steps end at 2**60
+Count = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
+Step = Annotated[int, msgspec.Meta(ge=-LARGEST, le=LARGEST)]  # negative: programs side by side
 Name = Annotated[str, msgspec.Meta(max_length=200)]
+# The longest honest notes are the account of one of 1,024 devices (about 1 MB) and a call for 1,024
+# rows with ids of up to 4,000 characters.
+Note = Annotated[str, msgspec.Meta(max_length=2**22)]
+
+T = TypeVar("T")
 
 
 class WireError(ColonnadeError):
-    """These bytes are not a message of ours."""
+    """These bytes are not a message of ours. `kind` is the same for all errors of one cause,
+    whatever the bytes are; `detail` is for the log."""
+
+    def __init__(self, kind: str, detail: str = "") -> None:
+        self.kind, self.detail = kind, printable(detail)
+        super().__init__(f"{kind}: {self.detail}" if detail else kind)
 
 
 class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -27,7 +42,7 @@ class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     program: Name
     place: Annotated[
-        tuple[int, ...], msgspec.Meta(min_length=2, max_length=32)
+        tuple[Step, ...], msgspec.Meta(min_length=2, max_length=32)
     ]  # … rounds begun, step
     src: Name  # group
     sender: Count  # member of src
@@ -38,7 +53,8 @@ class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     nothing: bool = False  # the sender has nothing to say, do not wait for it
     federation: Name = ""  # the hash of its file
     era: Count = 0  # how often its leader has begun
-    note: str = ""  # of a message that is no part of an exchange
+    life: Count = 0  # which start of its sender's process sent it
+    note: Note = ""  # of a message that is no part of an exchange
 
 
 class _Fields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -49,7 +65,7 @@ class _Fields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class _Tensor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dtype: str
     shape: Annotated[tuple[Count, ...], msgspec.Meta(max_length=8)]
-    data_offsets: tuple[int, int]
+    data_offsets: tuple[Count, Count]
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -86,16 +102,25 @@ def decode(data: bytes) -> tuple[Header, Tensor | None]:
         start = 8 + int.from_bytes(data[:8], "little")
         file = _file.decode(data[8:start])
         if file.metadata.colonnade != VERSION:
-            raise WireError(f"wire version {file.metadata.colonnade!r}, expected {VERSION!r}")
+            found = file.metadata.colonnade
+            raise WireError("another wire version", f"{found!r}, expected {VERSION!r}")
         header = _header.decode(file.metadata.header)
         value = _numbers(file.value, data, start)
     except WireError:
         raise
     except Exception as error:  # whatever garbage provokes, it is one thing to us: not a message
-        raise WireError(f"not a message: {type(error).__name__}") from error
+        raise WireError("not a message", type(error).__name__) from error
     if (value is None) != header.nothing:
         raise WireError("a message without content that does not say so")
     return header, value
+
+
+def read_note(note: str | bytes, type: type[T]) -> T:
+    """What another party wrote as JSON; WireError if it is anything else, or nested too deep."""
+    try:
+        return msgspec.json.decode(note, type=type)
+    except Exception as error:
+        raise WireError(f"not a valid {type.__name__}", str(error)) from error
 
 
 def _numbers(tensor: _Tensor | None, data: bytes, start: int) -> Tensor | None:

@@ -23,16 +23,17 @@ class Seat:
     def __init__(self, room: MemoryTransport, party: str) -> None:
         self.room, self.party, self.clock = room, party, room.clock
         self.deliver: Deliver = lambda sender, data: None
-        self.notice: Notice = lambda party, there: None
+        self.notice: Notice = lambda party, there, life: None
+        self.life = 0
 
-    def listen(self, deliver: Deliver, notice: Notice) -> None:
-        self.deliver, self.notice = deliver, notice
+    def listen(self, deliver: Deliver, notice: Notice, life: int = 0) -> None:
+        self.deliver, self.notice, self.life = deliver, notice, life
         others = self.room.seats
         others[self.party] = self
         for party, seat in list(others.items()):
             if seat is not self:
-                seat.notice(self.party, True)
-                self.notice(party, True)
+                seat.notice(self.party, True, life)
+                self.notice(party, True, seat.life)
 
     def publish(self, to: str, data: bytes, delay: int = 0) -> None:
         if delay == 0:
@@ -47,4 +48,4 @@ class Seat:
     def close(self) -> None:
         del self.room.seats[self.party]
         for seat in self.room.seats.values():
-            seat.notice(self.party, False)
+            seat.notice(self.party, False, self.life)

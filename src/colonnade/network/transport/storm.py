@@ -31,7 +31,7 @@ class Storm:
 
     def __init__(self, clock: Clock, seed: int, weather: Weather | None = None) -> None:
         self.clock, self.random, self.weather = clock, Random(seed), weather or Weather()
-        self.seats: dict[str, StormSeat] = {}
+        self.seats: list[StormSeat] = []  # of those who are there
         self._arrived: dict[tuple[str, str], int] = {}  # sender and receiver: when, last
         self._noticed: dict[tuple[str, str], int] = {}  # observer and party: when, last
 
@@ -49,22 +49,22 @@ class Storm:
             self.clock.call_at(when, lambda: self._arrive(sender, to, data))
 
     def _arrive(self, sender: str, to: str, data: bytes) -> None:
-        if to in self.seats:
-            self.seats[to].deliver(sender, data)
+        for seat in list(self.seats):
+            if seat.party == to:
+                seat.deliver(sender, data)
 
-    def announce(self, party: str, there: bool) -> None:
+    def announce(self, seat: StormSeat, there: bool) -> None:
         """Everybody sees it, each at a time of its own, but in the right order."""
         for observer in list(self.seats):
-            if observer != party:
-                self._see(observer, party, there)
+            if observer.party != seat.party:
+                self._see(observer, seat, there)
 
-    def _see(self, observer: str, party: str, there: bool) -> None:
-        seat = self.seats[observer]
+    def _see(self, observer: StormSeat, seat: StormSeat, there: bool) -> None:
         delay = self.random.uniform(0, self.weather.notice) * (0.1 if there else 1)
-        last = self._noticed.get((observer, party), 0)
+        last = self._noticed.get((observer.party, seat.party), 0)
         when = max(last, self.clock.now + int(delay * MILLISECOND))
-        self._noticed[observer, party] = when
-        self.clock.call_at(when, lambda: seat.see(party, there))
+        self._noticed[observer.party, seat.party] = when
+        self.clock.call_at(when, lambda: observer.see(seat.party, there, seat.life))
 
 
 class StormSeat:
@@ -72,21 +72,21 @@ class StormSeat:
 
     def __init__(self, storm: Storm, party: str) -> None:
         self.storm, self.party, self.clock = storm, party, storm.clock
-        self.open = False
+        self.open, self.life = False, 0
         self.deliver: Deliver = lambda sender, data: None
-        self.notice: Notice = lambda party, there: None
+        self.notice: Notice = lambda party, there, life: None
 
-    def listen(self, deliver: Deliver, notice: Notice) -> None:
-        self.deliver, self.notice, self.open = deliver, notice, True
-        others = list(self.storm.seats)
-        self.storm.seats[self.party] = self
-        self.storm.announce(self.party, True)
+    def listen(self, deliver: Deliver, notice: Notice, life: int = 0) -> None:
+        self.deliver, self.notice, self.life, self.open = deliver, notice, life, True
+        others = [seat for seat in self.storm.seats if seat.party != self.party]
+        self.storm.seats.append(self)
+        self.storm.announce(self, True)
         for other in others:
-            self.storm._see(self.party, other, True)
+            self.storm._see(self, other, True)
 
-    def see(self, party: str, there: bool) -> None:
+    def see(self, party: str, there: bool, life: int) -> None:
         if self.open:
-            self.notice(party, there)
+            self.notice(party, there, life)
 
     def publish(self, to: str, data: bytes, delay: int = 0) -> None:
         if self.open:
@@ -96,8 +96,8 @@ class StormSeat:
         """Also what a crash looks like from outside."""
         if self.open:
             self.open = False
-            del self.storm.seats[self.party]
-            self.storm.announce(self.party, False)
+            self.storm.seats.remove(self)
+            self.storm.announce(self, False)
 
 
 @dataclass

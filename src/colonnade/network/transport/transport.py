@@ -8,7 +8,7 @@ from typing import Protocol
 from colonnade.network.clock import Clock
 
 Deliver = Callable[[str, bytes], None]  # who sent it, and what
-Notice = Callable[[str, bool], None]  # a party, and whether it is there now
+Notice = Callable[[str, bool, int], None]  # a party, whether it is there now, which life of it
 
 
 class Transport(Protocol):
@@ -21,8 +21,9 @@ class Transport(Protocol):
     @property
     def clock(self) -> Clock: ...
 
-    def listen(self, deliver: Deliver, notice: Notice) -> None:
-        """Be there, from now on. Both functions are called by the thread of the clock."""
+    def listen(self, deliver: Deliver, notice: Notice, life: int = 0) -> None:
+        """Be there, from now on. Both functions are called by the thread of the clock. `life`: the
+        number of this start of the party's process, for the others' notices."""
         ...
 
     def publish(self, to: str, data: bytes, delay: int = 0) -> None:

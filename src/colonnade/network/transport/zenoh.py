@@ -1,8 +1,9 @@
 """Messages between organisations, by Zenoh: mutual TLS, access by name, who is there.
 
-Keys: `vfl/<sender>/to/<receiver>` for messages, `vfl/<party>/alive` for being there and
-`vfl/<party>/ask/<name>` for questions. Zenoh calls back from its own threads; everything is handed
-over to the thread of the clock.
+Keys: `vfl/<sender>/to/<receiver>` for messages, `vfl/<party>/alive/<life>` for being there, and
+`vfl/<party>/ask/<name>` for questions. `<life>` numbers the starts of the party's process, so that
+two processes of one party are two tokens. Zenoh calls back from its own threads; everything is
+handed over to the thread of the clock. What waits there counts against the quota of its sender.
 """
 
 from __future__ import annotations
@@ -18,8 +19,12 @@ from typing import Any
 
 import zenoh
 
+from colonnade.console import printable
 from colonnade.errors import ColonnadeError, InputError
 from colonnade.network.clock import WallClock
+from colonnade.network.lives import MANY, number_of
+from colonnade.network.quota import ENTRY, Quota
+from colonnade.network.tally import Tally
 from colonnade.network.transport.transport import Deliver, Notice
 from colonnade.network.transport.zenoh_config import Place, configuration
 from colonnade.network.transport.zenoh_log import log_reasons, plain
@@ -28,7 +33,8 @@ __all__ = ["Place", "ZenohTransport", "ask", "log_reasons", "present"]
 
 log = logging.getLogger(__name__)
 
-ALIVE = "vfl/*/alive"
+ALIVE = "vfl/*/alive/*"
+ASKING = "all who ask"  # questions share one quota: Zenoh does not say whose they are
 TRY = 0.5  # seconds at a time for reaching the hub, so that closing need not wait longer
 
 Answer = Callable[[bytes], None]
@@ -38,8 +44,12 @@ Handler = Callable[[bytes, Answer], None]
 class ZenohTransport:
     """One party's way to the others."""
 
-    def __init__(self, place: Place, clock: WallClock) -> None:
+    def __init__(self, place: Place, clock: WallClock, quota: Quota | None = None) -> None:
         self.place, self.party, self.clock = place, place.party, clock
+        self.quota = quota or Quota(own=place.party)
+        self._failures = Tally(log)
+        # Which life of whom came or left, until the clock's thread hears it.
+        self._changes: dict[tuple[str, int], bool] = {}
         self._closed = threading.Event()
         self._lock = threading.Lock()
         self._session: zenoh.Session | None = None
@@ -56,20 +66,34 @@ class ZenohTransport:
         else:
             self._begin(_open(place))
 
-    def listen(self, deliver: Deliver, notice: Notice) -> None:
+    def listen(self, deliver: Deliver, notice: Notice, life: int = 0) -> None:
         def arrived(sample: zenoh.Sample) -> None:
             sender = _party_in(sample.key_expr)
             if sample.kind == zenoh.SampleKind.PUT and sender in self.place.neighbours:
                 data = sample.payload.to_bytes()
-                self._hand_over(lambda: deliver(sender, data))
+                self._hand_over(sender, len(data), lambda: deliver(sender, data))
 
         def changed(sample: zenoh.Sample) -> None:
+            """Only the newest is handed over: who comes and leaves without end fills no queue."""
             party, there = _party_in(sample.key_expr), sample.kind == zenoh.SampleKind.PUT
-            if party in self.place.neighbours:
-                self._hand_over(lambda: notice(party, there))
+            life = number_of(str(sample.key_expr).rsplit("/", 1)[1])
+            if party not in self.place.neighbours or life is None:
+                return
+            with self._lock:
+                waiting = (party, life) in self._changes
+                if not waiting and sum(one == party for one, _ in self._changes) >= MANY:
+                    return
+                self._changes[party, life] = there
+            if not waiting:
+                self.clock.hand_over(lambda: self._unless_closed(lambda: tell(party, life)))
+
+        def tell(party: str, life: int) -> None:
+            with self._lock:
+                there = self._changes.pop((party, life))
+            notice(party, there, life)
 
         def be_there(session: zenoh.Session) -> None:
-            self._token = session.liveliness().declare_token(f"vfl/{self.party}/alive")
+            self._token = session.liveliness().declare_token(f"vfl/{self.party}/alive/{life}")
 
         self._declare(lambda s: s.declare_subscriber(f"vfl/*/to/{self.party}", arrived))
         self._declare(lambda s: s.liveliness().declare_subscriber(ALIVE, changed, history=True))
@@ -91,7 +115,14 @@ class ZenohTransport:
 
         def asked(query: zenoh.Query) -> None:
             payload = query.payload.to_bytes() if query.payload else b""
-            self._hand_over(lambda: handler(payload, lambda answer: reply(query, answer)))
+            self._hand_over(ASKING, len(payload), lambda: answer_to(query, payload))
+
+        def answer_to(query: zenoh.Query, payload: bytes) -> None:
+            """No question ends this party."""
+            try:
+                handler(payload, lambda answer: reply(query, answer))
+            except Exception as error:
+                self._failures.add(name, f"cannot answer: {type(error).__name__}", error)
 
         def reply(query: zenoh.Query, answer: bytes) -> None:
             _check_size(self.place, answer, f"answer to {name!r}")
@@ -117,12 +148,21 @@ class ZenohTransport:
             if self._session is not None:
                 self._session.close()
 
-    def _hand_over(self, action: Callable[[], None]) -> None:
-        def unless_closed() -> None:
-            if not self._closed.is_set():
-                action()
+    def _hand_over(self, sender: str, size: int, action: Callable[[], None]) -> None:
+        size += ENTRY
+        if not self.quota.take(sender, size):
+            self.quota.drop(sender)
+            return
 
-        self.clock.hand_over(unless_closed)
+        def act() -> None:
+            self.quota.give_back(sender, size)
+            self._unless_closed(action)
+
+        self.clock.hand_over(act)
+
+    def _unless_closed(self, action: Callable[[], None]) -> None:
+        if not self._closed.is_set():
+            action()
 
     def _declare(self, make: Callable[[zenoh.Session], Any]) -> None:
         with self._lock:
@@ -156,7 +196,7 @@ class Lane:
 
     def __init__(self, session: zenoh.Session, sender: str, to: str, room: int) -> None:
         self.to, self.room = to, room
-        self.backlog, self.keeps_up = 0, True  # in bytes
+        self.backlog, self.lost = 0, Tally(log)  # in bytes
         self._lock = threading.Lock()
         self._messages: SimpleQueue[bytes | None] = SimpleQueue()
         self._publisher = session.declare_publisher(
@@ -170,13 +210,11 @@ class Lane:
     def send(self, data: bytes) -> None:
         with self._lock:
             fits = self.backlog + len(data) <= self.room
-            if self.keeps_up and not fits:
-                log.warning("%s is too slow: messages to it are lost", self.to)
-            self.keeps_up = fits
-            if not fits:
-                return
-            self.backlog += len(data)
-        self._messages.put(data)
+            self.backlog += len(data) if fits else 0
+        if fits:
+            self._messages.put(data)
+        else:
+            self.lost.add(self.to, "is too slow: messages to it are lost")
 
     def close(self, deadline: float) -> None:
         """Send the rest, unless it takes too long."""
@@ -261,6 +299,7 @@ def _check_size(place: Place, data: bytes, what: str) -> None:
 def _watch_links(session: zenoh.Session, place: Place) -> Any:
     """Tells of links whose other end has a valid certificate and a name that we did not expect. The
     access rules see to it that nothing comes of them."""
+    told = Tally(log)
 
     def linked(event: zenoh.LinkEvent) -> None:
         name, address = event.link.auth_identifier, event.link.dst.partition("/")[2]
@@ -268,9 +307,10 @@ def _watch_links(session: zenoh.Session, place: Place) -> Any:
             return
         meant = [party for party, at in place.servers.items() if _is_at(at, address)]
         if meant and name not in meant:
-            log.warning("%s: expected %s, found the certificate of %s", address, meant[0], name)
+            kind = f"expected {meant[0]}, found the certificate of {printable(name)}"
+            told.add(address, kind)
         elif name not in place.members:
-            log.warning("%s at %s is not a member: it is not listened to", name, address)
+            told.add(str(name), "is not a member: it is not listened to", address)
 
     return session.info.declare_link_events_listener(linked, history=True)
 

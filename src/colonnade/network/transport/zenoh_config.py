@@ -199,7 +199,7 @@ def _allowed(
     if talks:
         yield MESSAGES, (f"vfl/{source}/to/{target}",)
         yield ("declare_subscriber",), (f"vfl/*/to/{source}",)
-    yield ("liveliness_token",), (f"vfl/{source}/alive",)
-    yield WATCHING, ("vfl/*/alive",)
+    yield ("liveliness_token",), (f"vfl/{source}/alive/*",)
+    yield WATCHING, ("vfl/*/alive/*",)
     yield ("query",), (f"vfl/{target}/ask/{STATUS}", f"vfl/{source}/ask/*")
     yield ("declare_queryable", "reply"), (f"vfl/{source}/ask/*",)

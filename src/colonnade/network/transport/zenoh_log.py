@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 
 LEVELS = "error,zenoh_link_tls::unicast=warn,zenoh::net::runtime::orchestrator=debug"
 AGAIN = 60.0  # seconds until the same reason is told again: a refused party tries twice a second
+KINDS = 1000  # of reasons that are remembered
 
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 RECORD = re.compile(
@@ -78,6 +79,8 @@ def _tell(reason: tuple[int, str], told: dict[str, float]) -> None:
     level, text = reason
     now, kind = time.monotonic(), re.sub(r"\d+", "", text)  # some tell the time
     if now - told.get(kind, -AGAIN) >= AGAIN:
+        if len(told) >= KINDS:
+            told.clear()
         told[kind] = now
         log.log(level, "%s", text)
 
