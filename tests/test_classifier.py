@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -213,7 +214,7 @@ def test_verbose_prints_a_line_per_epoch(capsys: pytest.CaptureFixture[str]):
         ({"epochs": 0}, "epochs = 0: expected 1 or more"),
         ({"lr": "fast"}, "lr: expected"),
         ({"validation": 1.5}, "^validation = 1.5: must be a share"),
-        ({"encoder": nn.Linear(2, 2)}, "encoder: got a module, expected a function"),
+        ({"encoder": nn.Linear(2, 2)}, "encoder: got a module \\(Linear\\), expected a factory"),
         (
             {"faults": {"kind": "client", "dwn": 0.1}},
             "faults.dwn: unknown key; the nearest is 'down'",
@@ -247,3 +248,16 @@ def test_training_that_blows_up_says_so(validation: float):
     model = quick(lr=1e6, optimizer="sgd", validation=validation)
     with pytest.raises(ColonnadeError, match="try a smaller lr"):
         model.fit(WINE.data, WINE.target)
+
+
+def test_many_whole_numbers_as_labels_are_warned_of_and_ids_refused():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 4))
+    ages = np.arange(300) % 60 + 18
+    with pytest.warns(UserWarning, match="y holds 60 different whole numbers .* no regression"):
+        VFLClassifier(epochs=1).fit(X, ages)
+    with pytest.raises(InputError, match="y holds 300 different values in 300 rows"):
+        VFLClassifier(epochs=1).fit(X, [f"id{i}" for i in range(300)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        VFLClassifier(epochs=1).fit(X, [f"word{i % 60}" for i in range(300)])

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from contextlib import chdir, redirect_stderr, redirect_stdout
+from importlib.metadata import version
 from io import StringIO
 from pathlib import Path
 from unittest.mock import patch
@@ -188,7 +189,7 @@ def test_a_bad_value_is_found_by_file_column_and_row(tmp_path: Path, name: str) 
     [
         ("quick.toml", "missing.toml", ["missing.toml", "cannot be read"]),
         ("epochs = 3", "epoch = 3", ["methods[0].epoch", "epochs"]),
-        ("epochs = 3", 'epochs = "3"', ["methods[0].epochs", "int"]),
+        ("epochs = 3", 'epochs = "3"', ["methods[0].epochs", "a whole number"]),
         ('"wine"', '"wien"', ["wien", "wine"]),
         ('dataset = "wine"', 'dataset = "wine"\nparties = 14', ["parties", "13"]),
         ('name = "quick"', 'name = "quick"\nseeds = []', ["seeds"]),
@@ -264,3 +265,86 @@ def refused(done: subprocess.CompletedProcess[str], *mentioned: str) -> None:
     for text in mentioned:
         assert text in done.stderr, done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_the_version_is_told(tmp_path: Path) -> None:
+    told = colonnade("--version", folder=tmp_path)
+    assert told.returncode == 0
+    assert told.stdout == f"colonnade {version('colonnade')}\n"
+
+
+@pytest.mark.parametrize("command", ["datasets", "reproduce"])
+def test_the_lists_fit_a_terminal_of_80_columns_in_a_few_lines_an_entry(
+    command: str, tmp_path: Path
+) -> None:
+    told = colonnade(command, folder=tmp_path, COLUMNS="80")
+    assert told.returncode == 0
+    lines = told.stdout.splitlines()
+    assert max(map(len, lines)) <= 80
+    body = lines[1 : lines.index("")]
+    entries = [line for line in body if not line.startswith(" ")]
+    assert len(entries) > 10
+    assert len(body) <= 3 * len(entries)
+
+
+UNKNOWN_KEY = EXPERIMENT + "[date]\n"
+UNKNOWN_SET = EXPERIMENT.replace("wine", "whine")
+
+LIGHT = {
+    "the help": (["--help"], 0),
+    "the version": (["--version"], 0),
+    "the data sets": (["datasets"], 0),
+    "the reproductions": (["reproduce"], 0),
+    "a reproduction that is not known": (["reproduce", "dvfl-table9"], 2),
+    "keys": (["keys", "authority", "test"], 0),
+    "a file that is not there": (["run", "missing.toml"], 2),
+    "an unknown key": (["run", "unknown-key.toml"], 2),
+    "an unknown data set": (["run", "unknown-set.toml"], 2),
+    "no federation file": (["up", "missing.toml"], 2),
+    "an experiment for up": (["up", "experiment.toml"], 2),
+    "no party file": (["join", "missing.toml"], 2),
+    "a party that is not there": (["predict", "missing.toml"], 2),
+    "no run to report": (["report", "missing"], 2),
+}
+
+
+@pytest.fixture(scope="module")
+def imported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[object]]:
+    """For each of LIGHT, in one process: the exit code, and whether torch was imported by then."""
+    folder = tmp_path_factory.mktemp("light")
+    (folder / "experiment.toml").write_text(EXPERIMENT)
+    (folder / "unknown-key.toml").write_text(UNKNOWN_KEY)
+    (folder / "unknown-set.toml").write_text(UNKNOWN_SET)
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_TORCH, json.dumps(LIGHT)],
+        cwd=folder,
+        env=os.environ | {"COLUMNS": "80"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+WITHOUT_TORCH = """
+import json, sys
+from contextlib import redirect_stdout
+from colonnade.cli import main
+found = {}
+for name, (words, _) in json.loads(sys.argv[1]).items():
+    sys.argv, code = ["colonnade", *words], 0
+    try:
+        with redirect_stdout(sys.stderr):
+            main()
+    except SystemExit as end:
+        code = end.code or 0
+    found[name] = (code, "torch" in sys.modules)
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.parametrize("name", LIGHT)
+def test_what_computes_nothing_does_not_wait_for_torch(
+    name: str, imported: dict[str, list[object]]
+) -> None:
+    assert imported[name] == [LIGHT[name][1], False]

@@ -9,8 +9,9 @@ import pytest
 
 from colonnade.algorithms import built_in
 from colonnade.algorithms.leaves import updated
+from colonnade.experiments.kinds import PARTY
 from colonnade.federation.federation import Federation
-from colonnade.federation.party import WORDS, OwnSpec
+from colonnade.federation.party import OwnSpec
 from colonnade.federation.specs import ConnectionSpec, PartySpec, RowsSpec
 
 ROOT = Path(__file__).parent.parent
@@ -42,7 +43,7 @@ def test_the_reference_names_every_key_of_every_algorithm() -> None:
 def test_the_reference_names_every_key_of_federation_and_party_files() -> None:
     page = (ROOT / "docs" / "reference" / "federation-file.md").read_text()
     specs = (Federation, PartySpec, RowsSpec, ConnectionSpec, OwnSpec)
-    keys = {key for spec in specs for key in spec.__struct_fields__} | set(WORDS)
+    keys = {key for spec in specs for key in spec.__struct_fields__} | set(PARTY.keys)
     for key in keys - {"method", "parties", "rows", "data", "network"}:
         assert f"`{key}`" in page, key
     for table in ("[method]", "[[parties]]", "[rows]", "[data]", "[network]"):

@@ -7,10 +7,10 @@ clf = cn.VFLClassifier(algorithm="splitnn", parties=4).fit(X, y)
 
 from __future__ import annotations
 
-from importlib import import_module
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from colonnade import lazy
 from colonnade.errors import ColonnadeError, Deadlock, InputError, PartyLost
 
 if TYPE_CHECKING:
@@ -32,16 +32,12 @@ __all__ = [
     "run",
 ]
 
-# torch and scikit-learn take seconds to import: only who asks for them waits for them.
-_PLACES = {
-    "Experiment": "colonnade.experiments.config",
-    "Outcome": "colonnade.experiments.runner",
-    "VFLClassifier": "colonnade.classifier",
-    "run": "colonnade.api",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name in _PLACES:
-        return getattr(import_module(_PLACES[name]), name)
-    raise AttributeError(f"module 'colonnade' has no attribute {name!r}")
+__getattr__ = lazy.attributes(
+    __name__,
+    {
+        "api": ("run",),
+        "classifier": ("VFLClassifier",),
+        "experiments.config": ("Experiment",),
+        "experiments.runner": ("Outcome",),
+    },
+)

@@ -6,13 +6,13 @@ the labels are where the algorithm has them. Prediction runs the algorithm's own
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any, Self
 
-import msgspec
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -28,13 +28,13 @@ from colonnade.algorithms.task import Task
 from colonnade.data import Rows, VerticalData, from_arrays
 from colonnade.data.mapping import check as check_columns
 from colonnade.data.partition import columns_by_name
+from colonnade.data.raw import class_cautions
 from colonnade.errors import ColonnadeError, InputError
 from colonnade.experiments.config import parse_fault, parse_method
 from colonnade.experiments.run import Curve, build, drive, ledger_rows, one_thread
 from colonnade.network import Fault, StackedNetwork
 
 OWN = ("algorithm", "encoder", "head", "epochs", "batch", "lr", "optimizer")
-FACTORIES = {"encoder": "lambda width: …", "head": "lambda width, classes: …"}
 
 Columns = Sequence[str] | Sequence[int]
 
@@ -91,6 +91,8 @@ class VFLClassifier(ClassifierMixin, BaseEstimator):
         classes, codes = np.unique(y, return_inverse=True)
         if len(classes) < 2:
             raise InputError(f"y holds one class only ({classes[0]}); at least two are needed")
+        for caution in class_cautions(classes, len(y), "y"):
+            warnings.warn(caution, UserWarning, stacklevel=2)
         seed = self._seed()
         data = self._deal(X, codes, seed)
         with one_thread():
@@ -120,21 +122,13 @@ class VFLClassifier(ClassifierMixin, BaseEstimator):
     # -- parameters into the terms of an experiment -----------------------------------------------
 
     def _settings(self) -> Settings:
-        """Checked as a `[[methods]]` table is; factories, which no file can hold, come after."""
+        """Checked as a `[[methods]]` table is."""
         options = _table(self.options or {}, "options", '{"missing": "stale"}')
         given = _table({key: getattr(self, key) for key in OWN}, "", "")
         for key in options:
             if key in given:
                 raise InputError(f"options: {key} is a parameter of its own; pass {key}=…")
-        factories = {key: given.pop(key) for key in FACTORIES if callable(given[key])}
-        for key, factory in factories.items():
-            if isinstance(factory, nn.Module):
-                raise InputError(
-                    f"{key}: got a module, expected a function that makes one for each party, "
-                    f"{key}={FACTORIES[key]}"
-                )
-        settings = parse_method(given | options, type(self).__name__)
-        return msgspec.structs.replace(settings, **factories)
+        return parse_method(given | options, type(self).__name__)
 
     def _fault(self) -> Fault:
         if isinstance(self.faults, Fault):

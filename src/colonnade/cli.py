@@ -56,6 +56,24 @@ Out = Annotated[
 Fresh = Annotated[bool, typer.Option("--fresh", help="Start over instead of going on.")]
 
 
+def _version(asked: bool) -> None:
+    if asked:
+        from colonnade import __version__
+
+        typer.echo(f"colonnade {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Say which version."),
+    ] = False,
+) -> None:
+    """What the command takes before the name of a subcommand."""
+
+
 def _command(function: Callable[..., None]) -> Callable[..., None]:
     return app.command(help=paragraphs(function.__doc__))(function)
 
@@ -99,7 +117,7 @@ def run(
     modules.[/dim]
     """
     from colonnade.experiments.config import read_experiment
-    from colonnade.experiments.runner import slug
+    from colonnade.experiments.results import slug
 
     experiment = read_experiment(file, set_ or [])
     _run(experiment, out or Path("runs") / slug(experiment.name), jobs, fresh, as_json, str(file))
@@ -132,6 +150,9 @@ def reproduce(
     if name is None:
         _list_reproductions(as_json)
         return
+    from colonnade.experiments.reproduce import find
+
+    find(name)
     from colonnade.experiments.reproduce.run import reproduce as work
 
     folder = out or Path("runs") / f"{name}-{scale}"
@@ -156,11 +177,13 @@ def report(
 ) -> None:
     """Write DIR/report.html: one self-contained page with tables and pictures, readable offline."""
     from colonnade.experiments.report import write_report
-    from colonnade.experiments.reproduce.run import DOCUMENT, read_reproduction
+    from colonnade.experiments.reproduce import DOCUMENT
     from colonnade.federation.private import as_private_as
 
     with as_private_as(folder):
         if (folder / DOCUMENT).exists():
+            from colonnade.experiments.reproduce.run import read_reproduction
+
             page = read_reproduction(folder).write()
         else:
             page = write_report(folder)
@@ -178,19 +201,9 @@ def datasets(as_json: Json = False) -> None:
     if as_json:
         _print_json({"folder": str(data_folder()), "datasets": msgspec.to_builtins(entries)})
         return
-    from rich import box
-    from rich.table import Table
+    from colonnade.lists import show_datasets
 
-    where = Text(f"Data folder: {data_folder()}")
-    table = Table(box=box.SIMPLE_HEAD, caption=where, caption_justify="left")
-    table.add_column("name", no_wrap=True)
-    for column in ("what", "default split", "source"):
-        table.add_column(column)
-    for e in entries:
-        what = Text(f"{e.title}: {e.size}")
-        split = f"{e.split}, {e.parties} parties"
-        table.add_row(e.name, what, split, f"{e.source}; {e.note}" if e.note else e.source)
-    Console().print(table)
+    show_datasets(entries, data_folder(), Console())
 
 
 federation.register(app)
@@ -241,6 +254,8 @@ def _show(outcome: Any, page: Path | None, console: Console) -> None:
     if outcome.results:
         console.print(render(summarise(outcome.results, plan).grid()))
         console.print(render(cost_grid(outcome.results, plan)))
+    for note in dict.fromkeys(note for result in outcome.results for note in result.notes):
+        console.print(Text(f"Note: {note}"))
     _show_failures(outcome.failures, console)
     if page is not None:
         console.print(Text(f"Report: {page}"), soft_wrap=True)
@@ -253,25 +268,15 @@ def _show_failures(failures: Mapping[str, str], console: Console) -> None:
 
 def _list_reproductions(as_json: bool) -> None:
     from colonnade.experiments.reproduce import registry
-    from colonnade.experiments.reproduce.study import SCALES
 
     entries = registry().values()
     if as_json:
         keys = ("name", "title", "source", "citation", "takes")
         _print_json({"reproductions": [{key: getattr(e, key) for key in keys} for e in entries]})
         return
-    from rich import box
-    from rich.table import Table
+    from colonnade.lists import show_reproductions
 
-    table = Table(
-        box=box.SIMPLE_HEAD, caption="Times: about, on two cores.", caption_justify="left"
-    )
-    table.add_column("name", no_wrap=True)
-    for column in ("what", "from", *SCALES):
-        table.add_column(column)
-    for e in entries:
-        table.add_row(e.name, e.title, e.source, *(e.takes[scale] for scale in SCALES))
-    Console().print(table)
+    show_reproductions(entries, Console())
 
 
 def _show_reproduction(done: Reproduced, console: Console) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
-import torch
+
+if TYPE_CHECKING:
+    import torch
 
 T = TypeVar("T")
 
@@ -19,6 +21,8 @@ def seed_of(root: int, *names: str | int) -> int:
 
 
 def torch_stream(root: int, *names: str | int) -> torch.Generator:
+    import torch
+
     return torch.Generator().manual_seed(seed_of(root, *names))
 
 
@@ -28,6 +32,8 @@ def numpy_stream(root: int, *names: str | int) -> np.random.Generator:
 
 def seeded(seed: int, make: Callable[..., T], *args: object) -> T:
     """Call something that draws from torch's global stream, and leave that stream as it was."""
+    import torch
+
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)  # torch.manual_seed: 100 times slower
         return make(*args)

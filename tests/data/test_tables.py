@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -195,3 +195,44 @@ def test_parquet_without_polars_says_what_to_install(
     path = parquet(tmp_path / "table.parquet", {"a": [1.0, 2.0], "y": [0, 1]})
     monkeypatch.setitem(sys.modules, "polars", None)
     assert "pip install colonnade[data]" in complaint(path=path, label="y")
+
+
+def labelled(folder: Path, labels: Sequence[object]) -> Path:
+    path = folder / "own.csv"
+    lines = ["a,b,target", *(f"{i},{i % 7},{label}" for i, label in enumerate(labels))]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_many_whole_numbers_as_labels_are_classes_with_a_caution(tmp_path: Path) -> None:
+    ages = labelled(tmp_path, [18 + i % 80 for i in range(400)])
+    data = load(DataSpec(path=str(ages), label="target"), 0)
+    assert data.classes == 80
+    [caution] = data.cautions
+    assert "'target' holds 80 different whole numbers (18 to 97)" in caution
+    assert "no regression" in caution
+    assert caution in data.notes, "the report shows it as well"
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [[i % 10 for i in range(400)], [f"word{i % 47}" for i in range(400)]],
+    ids=["few numbers", "many words"],
+)
+def test_few_numbers_and_many_words_are_classes_without_a_caution(
+    tmp_path: Path, labels: list[object]
+) -> None:
+    assert load(DataSpec(path=str(labelled(tmp_path, labels)), label="target"), 0).cautions == ()
+
+
+@pytest.mark.parametrize("labels", [range(1000, 1400), [f"id{i}" for i in range(400)]])
+def test_an_id_as_label_is_refused(tmp_path: Path, labels: Sequence[object]) -> None:
+    path = labelled(tmp_path, labels)
+    with pytest.raises(InputError, match="400 different values in 400 rows: that is an id or an"):
+        load(DataSpec(path=str(path), label="target"), 0)
+
+
+def test_a_fraction_as_label_is_refused_with_advice(tmp_path: Path) -> None:
+    path = labelled(tmp_path, [0.5 * i for i in range(400)])
+    with pytest.raises(InputError, match=r"data row 2 is no class but a fraction.* no regression"):
+        load(DataSpec(path=str(path), label="target"), 0)

@@ -69,8 +69,12 @@ def test_the_resolved_file_means_the_same_and_spells_out_the_defaults(tmp_path: 
         ("missing", "mising", r"methods\[0\].mising: unknown key; the nearest is 'missing'"),
         ("down = 0.3", "dwn = 0.3", r"faults\[1\].dwn: unknown key; the nearest is 'down'"),
         ("compute", "computing", "network.delays.computing: unknown key; the nearest is 'compute'"),
-        ("parties = 4", 'parties = "four"', "data.parties: expected `int"),
-        ('missing = "zeros"', "missing = 3", r"methods\[0\].missing: expected `str`"),
+        ("parties = 4", 'parties = "four"', "data.parties: expected a whole number, not 'four'"),
+        (
+            'missing = "zeros"',
+            "missing = 3",
+            r"methods\[0\].missing: expected one of wait, skip, zeros, buffer, stale, not 3",
+        ),
         (
             'missing = "zeros"',
             'missing = "zero"',
@@ -84,7 +88,7 @@ def test_the_resolved_file_means_the_same_and_spells_out_the_defaults(tmp_path: 
         ('algorithm = "splitnn"', "", r"methods\[0\].algorithm: missing; expected one of"),
         ('"connection"', '"conection"', r"faults\[1\].kind: .* the nearest is 'connection'"),
         ("down = 0.3", "down = 1.3", r"faults\[1\].down = 1.3 is not a probability"),
-        ("down = 0.3", "", r"faults\[1\]: object missing required field `down`"),
+        ("down = 0.3", "", r"faults\[1\].down: missing"),
         ("seeds = [0, 1]", "seeds = []", "seeds: the list is empty"),
         ("seeds = [0, 1]", "seeds = [1, 1]", "seeds: 1 is used twice"),
         ('name = "links"', 'name = "none"', "faults: 'none' is used twice"),
@@ -158,3 +162,52 @@ def test_paths_in_a_file_are_relative_to_the_file(tmp_path: Path) -> None:
     )
     (_, trace) = read_experiment(write(tmp_path, traced)).faults
     assert trace == Trace(name="links", path=str(tmp_path / "t.npz"))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("lr = 0.01", 'lr = "fast"', "lr: expected a number or a table of numbers, not 'fast'"),
+        ("lr = 0.01", "lr = { clients = [1] }", r"lr.clients: expected a number, not \[1\]"),
+        ("lr = 0.01", "epochs = 2.5", "epochs: expected a whole number, not 2.5"),
+        ("lr = 0.01", "encoder = 32", "encoder: expected a list of numbers or 'cnn', not 32"),
+        ("lr = 0.01", 'encoder = ["a"]', r"encoder\[0\]: expected a number, not 'a'"),
+        ("lr = 0.01", "compile = 1", "compile: expected true or false, not 1"),
+        ("parties = 4", "columns = { a = [1] }", r"columns.a\[0\]: expected text in quotes, not 1"),
+        ("parties = 4", "columns = { a = 1 }", "columns.a: expected a list of texts in quotes"),
+        ("seeds = [0, 1]", "seeds = 3", "seeds: expected a list of whole numbers, not 3"),
+        ("seeds = [0, 1]", 'seeds = [0, "1"]', r"seeds\[1\]: expected a whole number, not '1'"),
+        ("latency = 0.1", 'latency = "0.1"', "delays.latency: expected a number or a table, not"),
+        ("down = 0.3", 'down = "often"', r"faults\[1\].down: expected a number, not 'often'"),
+    ],
+)
+def test_a_value_of_the_wrong_kind_is_told_in_plain_words(
+    tmp_path: Path, old: str, new: str, says: str
+) -> None:
+    assert old in PLAIN_WORDS
+    path = write(tmp_path, PLAIN_WORDS.replace(old, new, 1))
+    with pytest.raises(InputError, match=says) as caught:
+        read_experiment(path)
+    assert "`" not in str(caught.value)
+    assert "object" not in str(caught.value)
+
+
+PLAIN_WORDS = """
+name = "plain words"
+seeds = [0, 1]
+[data]
+dataset = "digits"
+parties = 4
+[network.delays]
+latency = 0.1
+[[faults]]
+name = "none"
+[[faults]]
+name = "links"
+kind = "connection"
+down = 0.3
+up = 0.1
+[[methods]]
+algorithm = "splitnn"
+lr = 0.01
+"""

@@ -12,6 +12,7 @@ import pytest
 
 from colonnade.errors import InputError
 from colonnade.experiments import report
+from colonnade.experiments import reproduce as reproduce_package
 from colonnade.experiments.config import parse_experiment
 from colonnade.experiments.reproduce import registry, run
 from colonnade.experiments.reproduce.claims import Claim, ahead
@@ -117,6 +118,8 @@ def test_at_scale_smoke_everything_runs_without_a_data_folder(name: str, smoke: 
         for judgement, claim in zip(sheet["claims"], done_claims(done, sheet), strict=True):
             unknown = any(at in missing for fact in claim.facts for at in fact.places)
             assert (judgement["verdict"] == "not measured") == unknown
+            judged = judgement["verdict"] in ("holds", "does not hold")
+            assert judged == (claim.any_scale and not unknown), "a smoke run says nothing about it"
     page = (out / "report.html").read_text()
     assert page.count("substitute") > 1
     for part in done.study.parts:
@@ -177,7 +180,8 @@ def small(dataset: str = "wine", broken: bool = False) -> Reproduction:
 @pytest.fixture
 def known(monkeypatch: pytest.MonkeyPatch) -> dict[str, Reproduction]:
     entries = {"small": small()}
-    monkeypatch.setattr(run, "registry", lambda: entries)
+    for place in (reproduce_package, run):
+        monkeypatch.setattr(place, "registry", lambda: entries)
     return entries
 
 

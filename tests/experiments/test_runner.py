@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 import safetensors.torch
+import tomli_w
 from torch import Tensor, nn
 
 import colonnade as cn
+from colonnade.algorithms import registry
+from colonnade.data import DataSpec
 from colonnade.errors import InputError
+from colonnade.experiments import run
 from colonnade.experiments.config import Experiment, parse_experiment
 from colonnade.experiments.results import read_course, read_history, read_ledger, read_results
 from colonnade.experiments.runner import bundles, grid, run_experiment
@@ -357,3 +364,88 @@ def test_a_test_that_fails_does_not_take_those_of_the_same_models_with_it(tmp_pa
     outcome = run_experiment(plan, tmp_path)
     assert [result.faults for result in outcome.results] == ["none"]
     assert "is out of reach" in outcome.failures["splitnn · lost · seed 0"]
+
+
+def test_wall_seconds_count_the_run_and_not_what_the_process_does_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reading the data and torch's first gradient happen once in a process, before whichever run
+    is the first there."""
+    idle = 0.0
+
+    def after(seconds: float, call: Callable[..., Any]) -> Callable[..., Any]:
+        def slow(*args: Any) -> Any:
+            nonlocal idle
+            idle += seconds
+            return call(*args)
+
+        return slow
+
+    monkeypatch.setattr(run, "load", after(1000, run.load))
+    monkeypatch.setattr(run, "warm_up", after(1000, run.warm_up))
+    monkeypatch.setattr(run.time, "perf_counter", lambda: idle)
+    for result in run_experiment(small(seeds=[0]), tmp_path / "out").results:
+        assert result.cost["wall_seconds"] == 0
+    assert idle >= 2000
+
+
+def test_a_run_imports_nothing_while_its_clock_goes(tmp_path: Path) -> None:
+    script = (
+        "import sys; from pathlib import Path; from colonnade.experiments import run, runner;"
+        "from colonnade.experiments.config import read_experiment;"
+        "experiment = read_experiment(Path('small.toml')); run.load(experiment.data, 0);"
+        "run.warm_up(); before = set(sys.modules);"
+        "run.run_cells(experiment, [runner.grid(experiment)[0].cell(experiment)], Path('out'));"
+        "print(*sorted(set(sys.modules) - before))"
+    )
+    (tmp_path / "small.toml").write_text(tomli_w.dumps(table(methods=[{"algorithm": "splitnn"}])))
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == []
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        ("encoder", nn.Linear(4, 8), r"got a module \(Linear\), expected a factory"),
+        ("head", nn.Linear(4, 3), r"got a module \(Linear\), expected a factory"),
+        ("encoder", lambda: nn.Linear(4, 8), "the factory cannot be called with 1 number"),
+        ("head", lambda width: nn.Linear(width, 3), "the factory cannot be called with 2 number"),
+        ("encoder", lambda width: width, "the factory gave int, expected a torch module"),
+        ("encoder", 32, "got 32, expected a list of widths"),
+        ("head", "wide", "got 'wide', expected a list of widths"),
+    ],
+)
+def test_what_is_no_factory_is_an_input_error_with_an_example(
+    tmp_path: Path, key: str, value: Any, says: str
+) -> None:
+    method = {"name": "own", "algorithm": "splitnn", key: value}
+    settings = registry()["splitnn"].settings(**method)
+    experiment = Experiment(name="own", data=DataSpec(dataset="wine"), methods=(settings,))
+    with pytest.raises(InputError, match=f"{key}: {says}") as caught:
+        cn.run(experiment, out=tmp_path / "typed")
+    assert f"{key}=lambda width" in str(caught.value)
+    if callable(value):
+        with pytest.raises(InputError, match=f"{key}: {says}"):
+            cn.run(table(methods=[method]), out=tmp_path / "table")
+
+
+def test_a_table_may_hold_a_factory(tmp_path: Path) -> None:
+    method = {"algorithm": "splitnn", "epochs": 1, "encoder": lambda width: nn.Linear(width, 5)}
+    outcome = cn.run(table(methods=[method], seeds=[0]), out=tmp_path / "out", jobs=2)
+    assert len(outcome.results) == 2
+
+
+def test_labels_that_look_like_amounts_are_told_before_the_first_run(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    lines = ["a,b,age", *(f"{i},{i % 7},{18 + i % 40}" for i in range(200))]
+    (tmp_path / "own.csv").write_text("\n".join(lines) + "\n")
+    data = {"path": str(tmp_path / "own.csv"), "label": "age"}
+    one = [{"algorithm": "splitnn", "epochs": 1}]
+    outcome = cn.run(table(data=data, methods=one), out=tmp_path / "out", jobs=2)
+    told = [r.getMessage() for r in caplog.records if "whole numbers" in r.getMessage()]
+    assert len(told) == 1
+    assert all(told[0] in result.notes for result in outcome.results)

@@ -7,7 +7,10 @@ import io
 import numpy as np
 import pytest
 from rich.console import Console
+from scipy import stats
 
+from colonnade.experiments.findings import PLAIN, verdict
+from colonnade.experiments.paired import Certainty, half_width
 from colonnade.experiments.results import LedgerRow, Result
 from colonnade.experiments.table import (
     Grid,
@@ -111,14 +114,65 @@ def test_a_run_that_diverged_has_no_figure() -> None:
     assert summarise(runs).grid().rows == (("a", "50.00 (1/2)"),)
 
 
-def test_methods_are_level_when_they_differ_by_less_than_the_spread_of_the_difference() -> None:
-    near = [("a", (0.90, 0.91, 0.92)), ("b", (0.91, 0.92, 0.93)), ("c", (0.5, 0.51, 0.52))]
-    cells = summarise(
-        [result(m, "none", s, v) for m, found in near for s, v in enumerate(found)]
-    ).cells
-    summary = summarise([])
-    assert summary.level(cells["a", "none"], cells["b", "none"])
-    assert not summary.level(cells["a", "none"], cells["c", "none"])
+def compared(*figures: tuple[float, ...]) -> tuple[Certainty, str]:
+    """Two methods over the same seeds: how sure the difference is, and what is said about it."""
+    pairs = zip(("a", "b"), figures, strict=True)
+    runs = [result(m, "none", s, v) for m, values in pairs for s, v in enumerate(values)]
+    summary = summarise(runs)
+    certainty = summary.certainty(summary.cells["a", "none"], summary.cells["b", "none"])
+    return certainty, verdict(summary, "none", PLAIN)
+
+
+def test_who_loses_at_every_seed_is_not_level_however_much_the_seeds_differ() -> None:
+    certainty, said = compared((0.755, 0.80, 0.85), (0.85, 0.89, 0.93))
+    assert certainty == "clear"
+    assert (
+        said == "Without faults, b (89.00\u00a0%) is best, 8.83 points ahead of a (80.17\u00a0%)."
+    )
+
+
+def test_a_lead_at_every_one_of_few_seeds_is_told_with_its_doubt() -> None:
+    certainty, said = compared((0.80, 0.80, 0.80), (0.81, 0.83, 0.90))
+    assert certainty == "every seed"
+    assert said.endswith("; so at each of 3 seeds, too few to rule out chance.")
+
+
+def test_methods_are_level_when_it_changes_with_the_seed_which_is_ahead() -> None:
+    certainty, said = compared((0.90, 0.91, 0.93), (0.91, 0.92, 0.92))
+    assert certainty == "chance"
+    assert "a (91.33\u00a0%) are level: which is ahead changes with the seed." in said
+
+
+def test_one_seed_decides_nothing() -> None:
+    assert compared((0.9,), (0.1,))[0] == "one seed"
+    assert compared((0.9,), (0.1,))[1].endswith("; with one seed this may be chance.")
+
+
+def test_many_seeds_make_a_lead_clear_even_if_it_is_not_there_at_every_one() -> None:
+    worse = tuple(0.80 + 0.001 * (i % 5) for i in range(20))
+    better = tuple(v + (0.02 if i else -0.001) for i, v in enumerate(worse))
+    assert compared(worse, better)[0] == "clear"
+
+
+def test_only_seeds_that_both_methods_have_are_compared() -> None:
+    runs = [result("a", "none", s, v) for s, v in ((0, 0.1), (1, 0.8), (2, 0.9))]
+    runs += [result("b", "none", s, v) for s, v in ((1, 0.81), (2, 0.91))]
+    summary = summarise(runs)
+    assert summary.certainty(summary.cells["a", "none"], summary.cells["b", "none"]) == "clear"
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 6, 11, 12, 31, 101])
+def test_the_interval_of_a_mean_is_students(seeds: int) -> None:
+    values = [0.1 * (i % 7) for i in range(seeds)]
+    low, high = stats.t.interval(0.95, seeds - 1, np.mean(values), stats.sem(values))
+    assert half_width(values) == pytest.approx((high - low) / 2, rel=1e-3)
+
+
+def test_a_real_run_has_one_column_of_seconds() -> None:
+    runs = [result("a", "as it happened", 0, 0.9, virtual_seconds=5.67, wall_seconds=5.67)]
+    assert cost_grid(runs).header == ("method", "seconds")
+    simulated = [result("a", "none", 0, 0.9, virtual_seconds=5.67, wall_seconds=0.4)]
+    assert cost_grid(simulated).header == ("method", "virtual seconds", "wall seconds")
 
 
 def test_costs_are_means_and_what_was_never_spent_has_no_column() -> None:

@@ -282,6 +282,14 @@ def test_too_few_rows_and_other_classes_are_refused(folder: Path) -> None:
     refused(folder, "hospital", HOSPITAL, r"'outcome' holds 2 classes \(sick, well\)")
 
 
+def test_amounts_as_labels_are_told_with_advice(folder: Path) -> None:
+    with np.load(folder / "hospital.npz") as stored:
+        arrays = dict(stored)
+    arrays["outcome"] = np.arange(ROWS + EXTRA) % 25
+    np.savez(folder / "hospital.npz", allow_pickle=False, **arrays)
+    refused(folder, "hospital", HOSPITAL, r"holds 25 classes .* rows.classes = 2\. .*no regression")
+
+
 def test_labels_are_needed_for_aligned_rows_only(folder: Path) -> None:
     with np.load(folder / "hospital.npz") as stored:
         arrays = dict(stored)

@@ -172,10 +172,10 @@ def test_the_command_status_shows_who_runs_which_code(
     monkeypatch.setattr(asking, "find_party", lambda path: party(fed, "server", folder))
     monkeypatch.setattr(asking, "statuses", lambda party: answers)
     monkeypatch.setenv("COLUMNS", "160")
-    assert "code" not in CliRunner().invoke(app, ["status", "server.toml"]).output
+    assert "code" not in CliRunner().invoke(app, ["status", str(folder)]).output
     answers["client1"] = told | {"code": own}
     answers["client2"] = told | {"code": {"encoder": "something else"}}
-    lines = CliRunner().invoke(app, ["status", "server.toml"]).output.splitlines()
+    lines = CliRunner().invoke(app, ["status", str(folder)]).output.splitlines()
     (mine,) = (line for line in lines if "client1" in line)
     assert mine.rstrip().endswith("encoder my_models:Tower (sha256 0123456789ab…)")
     (other,) = (line for line in lines if "client2" in line)

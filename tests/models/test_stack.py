@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from colonnade.models import Optimizer, Stack, cross_entropy, mlp
+from colonnade.models import Optimizer, Stack, cohort, cross_entropy, mlp
 from colonnade.models.layers import cnn, output_width
 from colonnade.network import is_absent
 
@@ -90,11 +90,17 @@ def test_a_stack_computes_and_differentiates_like_its_modules(name: str) -> None
             assert torch.allclose(stack.member_state(i)[key].float(), value.float(), atol=1e-5), key
 
 
-def test_what_vmap_refuses_is_noted_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_vmap_refuses_is_told_once_and_in_our_words(caplog: pytest.LogCaptureFixture) -> None:
+    cohort._tell_slow.cache_clear()
     with caplog.at_level(logging.INFO, "colonnade.models.cohort"):
-        Stack([Branching(), Branching()], Optimizer(), input_widths=[6, 6])
-    assert "Branching" in caplog.text
-    assert "one by one" in caplog.text
+        for _ in range(3):
+            members = [nn.Sequential(nn.Linear(6, 6), Branching()) for _ in range(2)]
+            Stack(members, Optimizer(), input_widths=[6, 6])
+    [said] = [record.getMessage() for record in caplog.records]
+    assert said.startswith("Sequential (Linear, Branching): ")
+    assert "one after the other" in said
+    assert "slower" in said
+    assert "vmap" not in said
 
 
 @given(widths=st.lists(st.integers(1, 6), min_size=1, max_size=5))

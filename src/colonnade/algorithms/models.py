@@ -3,6 +3,7 @@ the label holder."""
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,10 +12,16 @@ from torch import nn
 
 from colonnade.algorithms.task import Task
 from colonnade.code import Factory
+from colonnade.errors import InputError
 from colonnade.models.layers import cnn, mlp, output_width
 from colonnade.seeds import seeded
 
 CNN_WIDTH = 64
+EXAMPLES = {
+    "encoder": "encoder=lambda width: nn.Sequential(nn.Linear(width, 32), nn.ReLU())",
+    "head": "head=lambda width, classes: nn.Linear(width, classes)",
+    "decoder": "decoder=lambda code, width: nn.Linear(code, width)",
+}
 
 
 def default_encoder(width: int) -> list[int]:
@@ -35,6 +42,7 @@ def encoder_layers(spec: Sequence[float] | None, width: int) -> list[int]:
     """Layer widths for a party with `width` columns; numbers below 1 are shares of them."""
     if spec is None:
         return default_encoder(width)
+    _check_list("encoder", spec)
     return [max(1, int(w * width)) if w < 1 else int(w) for w in spec]
 
 
@@ -46,7 +54,7 @@ def make_encoder(
 ) -> nn.Module:
     """`spec`: layer widths, "cnn", a factory `width → Module`, or None for the default."""
     if callable(spec):
-        return spec(width)  # pyright: ignore[reportReturnType]
+        return _from_factory("encoder", spec, width)
     if spec == "cnn":
         return cnn(shape, CNN_WIDTH)
     return mlp([width, *encoder_layers(spec, width)], hidden=hidden, last=nn.ReLU)
@@ -57,7 +65,7 @@ def make_decoder(spec: Any, encoder: Any, code: int, shape: tuple[int, ...]) -> 
     Module`, or None: the encoder's layers mirrored, or one between where it has none to mirror."""
     width = math.prod(shape)
     if callable(spec):
-        return spec(code, width)  # pyright: ignore[reportReturnType]
+        return _from_factory("decoder", spec, code, width)
     if spec is None and (encoder is None or isinstance(encoder, list)):
         spec = encoder_layers(encoder, width)[-2::-1]
     hidden = [(code + width) // 2] if spec is None else spec
@@ -68,9 +76,44 @@ def make_decoder(spec: Any, encoder: Any, code: int, shape: tuple[int, ...]) -> 
 def make_head(spec: Any, width: int, classes: int) -> nn.Module:
     """`spec`: hidden widths, a factory `(width, classes) → Module`, or None for the default."""
     if callable(spec):
-        return spec(width, classes)  # pyright: ignore[reportReturnType]
+        return _from_factory("head", spec, width, classes)
+    if spec is not None:
+        _check_list("head", spec)
     widths = default_head(width) if spec is None else spec
     return mlp([width, *widths, classes])
+
+
+def _check_list(key: str, spec: Any) -> None:
+    if not isinstance(spec, list | tuple):
+        raise InputError(
+            f"{key}: got {spec!r}, expected a list of widths, e.g. [64, 32], or a factory, e.g. "
+            f"{EXAMPLES[key]}"
+        )
+
+
+def _from_factory(key: str, factory: Callable[..., Any], *args: int) -> nn.Module:
+    """What a user's own factory makes; what is no factory is told with an example."""
+    if isinstance(factory, nn.Module):
+        raise InputError(
+            f"{key}: got a module ({type(factory).__name__}), expected a factory, because each "
+            f"party gets a module of its own; e.g. {EXAMPLES[key]}"
+        )
+    try:
+        inspect.signature(factory).bind(*args)
+    except ValueError:  # a signature that Python cannot tell
+        pass
+    except TypeError as error:
+        raise InputError(
+            f"{key}: the factory cannot be called with {len(args)} number(s) ({error}); expected "
+            f"e.g. {EXAMPLES[key]}"
+        ) from None
+    made = factory(*args)
+    if not isinstance(made, nn.Module):
+        raise InputError(
+            f"{key}: the factory gave {type(made).__name__}, expected a torch module; e.g. "
+            f"{EXAMPLES[key]}"
+        )
+    return made
 
 
 def encoder_widths(spec: Any, task: Task) -> tuple[int, ...]:

@@ -1,10 +1,18 @@
 """Data: named sets and own files, split over clients by columns."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from colonnade import lazy
 from colonnade.data.catalogue import CATALOGUE, DataSet
 from colonnade.data.datasets import Listing, data_folder, listing, present
-from colonnade.data.loading import DataSpec, from_arrays, load
 from colonnade.data.partition import Part, Partition, Rows, VerticalData
-from colonnade.data.scaling import Scaler
+from colonnade.data.spec import DataSpec
+
+if TYPE_CHECKING:
+    from colonnade.data.loading import from_arrays, load
+    from colonnade.data.scaling import Scaler
 
 __all__ = [
     "CATALOGUE",
@@ -22,3 +30,7 @@ __all__ = [
     "load",
     "present",
 ]
+
+__getattr__ = lazy.attributes(
+    __name__, {"loading": ("from_arrays", "load"), "scaling": ("Scaler",)}
+)

@@ -43,7 +43,7 @@ class DataSet:
 
 _UCI = "CC BY 4.0 (UCI)"
 _SKLEARN = "comes with scikit-learn (BSD-3-Clause)"
-_LEAKS = "three recordings per person: a random row split puts one person on both sides"
+_LEAKS = "three recordings per person: a random split puts one person on both sides"
 
 _ENTRIES = (
     DataSet(
@@ -104,7 +104,7 @@ _ENTRIES = (
         "UCI 470 (arrays x and y; leave the id of the person out)", notes=(_LEAKS,),
     ),
     DataSet(
-        "parkinsons_oxford", "Oxford Parkinson's disease detection (another, smaller set)",
+        "parkinsons_oxford", "Oxford Parkinson's detection (another, smaller set)",
         "195 rows, 22 columns, 2 classes", "columns", 2,
         "Little et al., BioMedical Engineering OnLine 6:23, 2007", _UCI,
         "UCI 174 (arrays x and y)", notes=("not the 756-row Parkinson's set of the papers",),

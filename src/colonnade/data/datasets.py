@@ -79,7 +79,8 @@ def load_raw(name: str) -> Raw:
         found = (_fetch(known), "")
     path, note = found
     raw = tables.read_npz(path, name)
-    return replace(raw, notes=(*raw.notes, *known.notes, *([note] if note else [])))
+    notes = (*raw.notes, *known.notes, *([note] if note else []))
+    return replace(raw, notes=notes, cautions=())  # how many classes there are is known
 
 
 def _found(known: DataSet) -> tuple[Path, str] | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -16,38 +15,8 @@ from colonnade.data.partition import Part, Partition, Rows, VerticalData
 from colonnade.data.raw import Array, Raw, check_finite, idle_note
 from colonnade.data.rows import Indices, RowSplit, split_rows
 from colonnade.data.scaling import Scaler
+from colonnade.data.spec import DataSpec, check_share
 from colonnade.errors import InputError
-
-
-class DataSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The `[data]` table: exactly one of `dataset` and `path`, and how to split it."""
-
-    dataset: str | None = None
-    path: str | None = None
-    label: str | None = None  # the label column of a CSV or Parquet file
-    columns: dict[str, list[str]] | None = None  # party → names of its columns
-    parties: int | None = None  # default: the data set's own; 2 for own files
-    split: Split | None = None
-    rows: int | None = None  # at most so many training rows, validation rows among them
-    labelled: int | None = None  # aligned labelled rows; the rest goes to the parties as `extra`
-    test: float = 0.2  # share of all rows, where there is no official split
-    validation: float = 0.1  # share of the training rows, after `rows`
-
-    def __post_init__(self) -> None:
-        if (self.dataset is None) == (self.path is None):
-            raise InputError("data: give exactly one of dataset (a name) and path (a file).")
-        for key in ("parties", "rows", "labelled"):
-            value = getattr(self, key)
-            if value is not None and value < 1:
-                raise InputError(f"data.{key} = {value}: must be at least 1.")
-        for key in ("test", "validation"):
-            _check_share(key, getattr(self, key))
-        if self.label is not None and not _is_table(self.path):
-            raise InputError(
-                "data.label: only a CSV or Parquet file in data.path has a label column."
-            )
-        if self.columns is not None:
-            _check_columns(self.columns, self.parties, self.split)
 
 
 def load(spec: DataSpec, seed: int) -> VerticalData:
@@ -89,7 +58,7 @@ def from_arrays(
     check_finite(x, name, "x")
     if y.dtype.kind not in "biu" or y.min() < 0 or y.max() < 1:
         raise InputError(f"{name}: y must hold classes 0, 1, …, at least two of them.")
-    _check_share("validation", validation)
+    check_share("validation", validation)
     if (parties is None) == (columns is None):
         raise InputError(f"{name}: give exactly one of parties and columns.")
     width = x.shape[1]
@@ -161,7 +130,8 @@ def _deal(
             scaler.apply(own[extra])
             for scaler, own, extra in zip(scalers, held, chosen.extra, strict=False)
         ),
-        notes=(*raw.notes, *notes),
+        notes=(*raw.cautions, *raw.notes, *notes),
+        cautions=raw.cautions,
         partition=parts,
         scalers=scalers,
     )
@@ -177,32 +147,6 @@ def _scaler(part: Part, x: Array, pixel_max: float | None) -> Scaler:
     if pixel_max is None:
         return Scaler.standardising(x)
     return Scaler.dividing(len(part.columns), pixel_max)
-
-
-def _is_table(path: str | None) -> bool:
-    return path is not None and Path(path).suffix.lower() in (".csv", ".parquet")
-
-
-def _check_share(key: str, value: float) -> None:
-    if not 0 <= value < 1:
-        raise InputError(f"data.{key} = {value}: must be a share from 0 to below 1, e.g. 0.2.")
-
-
-def _check_columns(columns: dict[str, list[str]], parties: int | None, split: str | None) -> None:
-    if not columns:
-        raise InputError(
-            "data.columns: names no party; leave it out, or give each party its columns."
-        )
-    if parties is not None and parties != len(columns):
-        raise InputError(
-            f"data.parties = {parties}: data.columns names {len(columns)} parties; "
-            "leave data.parties out."
-        )
-    if split not in (None, "columns"):
-        raise InputError(
-            f'data.split = "{split}": data.columns already says who holds what; '
-            'leave data.split out or take "columns".'
-        )
 
 
 def _check_numbers(groups: Sequence[Sequence[int]], width: int, name: str) -> None:

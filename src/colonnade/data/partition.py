@@ -10,14 +10,18 @@ import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from colonnade.data.mapping import is_name
-from colonnade.data.scaling import Scaler
 from colonnade.errors import InputError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from colonnade.data.scaling import Scaler
 
 Shape = tuple[int, ...]  # (width,) or (channels, height, width)
 
@@ -75,6 +79,7 @@ class VerticalData:
     test: Rows
     extra: tuple[Tensor, ...] = ()  # per client: unlabelled rows that only this client has
     notes: tuple[str, ...] = field(default=())  # e.g. "subset of the official training rows"
+    cautions: tuple[str, ...] = ()  # those of the notes to be read before the training
     partition: Partition | None = None  # who holds which columns, for rows that come later
     scalers: tuple[Scaler, ...] = ()  # one per client, fitted on the rows it trains on
 

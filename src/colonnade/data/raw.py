@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,11 @@ from colonnade.errors import InputError
 
 Array = NDArray[np.generic]
 COUNTING = "data rows count from 1"
+MANY_CLASSES = 20  # more whole numbers than this may be amounts: ages, prices, days
+NO_REGRESSION = (
+    "Colonnade has classification only, no regression; cut amounts into a few ranges first, or "
+    "name another label column."
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,6 +34,7 @@ class Raw:
     feature_names: tuple[str, ...] = ()
     view_names: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    cautions: tuple[str, ...] = ()  # notes that a user wants to read before the training
 
     @property
     def shape(self) -> Shape | None:
@@ -38,7 +45,7 @@ class Raw:
 def from_arrays(arrays: Mapping[str, Array], source: str, name: str) -> Raw:
     """The arrays of an `.npz` file: `x_train`…`y_test`, or `x` and `y`, or `view0`… and `y`."""
     wholes, labels, official = _assemble(arrays, source)
-    y, names = encode_labels(labels, source, "y")
+    y, names, cautions = encode_labels(labels, source, "y")
     rows = {len(whole) for whole in wholes} | {len(y)}
     if len(rows) > 1:
         raise InputError(
@@ -57,6 +64,7 @@ def from_arrays(arrays: Mapping[str, Array], source: str, name: str) -> Raw:
         feature_names=_feature_names(arrays, x.shape[1], source),
         view_names=_texts(arrays, "view_names"),
         notes=class_note(labels, names),
+        cautions=cautions,
     )
 
 
@@ -75,8 +83,14 @@ def columns_of(arrays: Mapping[str, Array], source: str) -> dict[str, Array]:
     return columns
 
 
-def encode_labels(values: Array, source: str, column: str) -> tuple[NDArray[np.int64], list[str]]:
-    """Labels as 0..classes-1 in sorted order (numbers by value, text by letters); their names."""
+class Labels(NamedTuple):
+    y: NDArray[np.int64]  # [rows], 0..classes-1
+    names: list[str]  # of the classes
+    cautions: tuple[str, ...]
+
+
+def encode_labels(values: Array, source: str, column: str) -> Labels:
+    """Labels as 0..classes-1 in sorted order: numbers by value, text by letters."""
     if values.ndim != 1 or values.dtype.kind not in "biufUS":
         raise InputError(
             f"{source}: labels {column!r} must be one column of text or whole numbers."
@@ -90,7 +104,9 @@ def encode_labels(values: Array, source: str, column: str) -> tuple[NDArray[np.i
     if values.dtype.kind == "f":
         numbers = values.astype(np.float64)
         _refuse(~np.isfinite(numbers), values, source, column, "has no label")
-        _refuse(numbers != np.round(numbers), values, source, column, "is no class but a fraction")
+        fractions = numbers != np.round(numbers)
+        why = "is no class but a fraction"
+        _refuse(fractions, values, source, column, why, f" {NO_REGRESSION}")
         values = numbers.astype(np.int64)
     names, y = np.unique(values, return_inverse=True)
     if len(names) < 2:
@@ -98,7 +114,26 @@ def encode_labels(values: Array, source: str, column: str) -> tuple[NDArray[np.i
             f"{source}: label column {column!r} holds one class only ({str(names[0])!r}); "
             "at least two are needed."
         )
-    return y.astype(np.int64), [str(name) for name in names]
+    cautions = class_cautions(names, len(values), f"{source}: label column {column!r}")
+    return Labels(y.astype(np.int64), [str(name) for name in names], cautions)
+
+
+def class_cautions(names: Array, rows: int, what: str) -> tuple[str, ...]:
+    """What to say where labels look like amounts: many different whole numbers. Refuses labels of
+    which nearly every row has its own."""
+    if len(names) <= MANY_CLASSES:
+        return ()
+    if 2 * len(names) > rows:
+        raise InputError(
+            f"{what} holds {len(names):,} different values in {rows:,} rows: that is an id or an "
+            f"amount, not a class. {NO_REGRESSION}"
+        )
+    if names.dtype.kind not in "iu":
+        return ()
+    return (
+        f"{what} holds {len(names):,} different whole numbers ({names[0]} to {names[-1]}); each is "
+        f"taken as a class of its own. If they are amounts: {NO_REGRESSION}",
+    )
 
 
 def class_note(labels: Array, names: Sequence[str]) -> tuple[str, ...]:
@@ -196,12 +231,14 @@ def _as_numbers(texts: Array) -> Array:
         return texts
 
 
-def _refuse(bad: NDArray[np.bool_], values: Array, source: str, column: str, why: str) -> None:
+def _refuse(
+    bad: NDArray[np.bool_], values: Array, source: str, column: str, why: str, advice: str = ""
+) -> None:
     if bad.any():
         row = int(np.argmax(bad))
         raise InputError(
             f"{source}: label column {column!r}, data row {row + 1} {why} "
-            f"({str(values[row])!r}; {COUNTING})."
+            f"({str(values[row])!r}; {COUNTING}).{advice}"
         )
 
 

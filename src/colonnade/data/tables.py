@@ -114,7 +114,7 @@ def _table(path: Path, stamp: int, label: str, mapped: Mapped) -> Raw:
     if not features:
         raise InputError(f"{source}: has no column beside the label {label!r}.")
     labels = np.asarray(columns[label])
-    y, classes = encode_labels(labels, source, label)
+    y, classes, cautions = encode_labels(labels, source, label)
     idle = [name for name in names if name != label and name not in features]
     return Raw(
         name=path.stem,
@@ -124,6 +124,7 @@ def _table(path: Path, stamp: int, label: str, mapped: Mapped) -> Raw:
         shapes=((len(features),),),
         feature_names=tuple(features),
         notes=(*class_note(labels, classes), *idle_note(idle)),
+        cautions=cautions,
     )
 
 

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import copy
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 import tomli_w
 
-from colonnade.algorithms import load_plugins, registry
-from colonnade.algorithms.algorithm import Settings
-from colonnade.code import FACTORIES, Factory, code_folder, find_factory, is_reference
-from colonnade.data import DataSpec
 from colonnade.data.mapping import nearest
+from colonnade.data.spec import DataSpec
 from colonnade.errors import InputError
+from colonnade.experiments.kinds import EXPERIMENT, read_kind
+from colonnade.experiments.values import Table, convert, known_keys, plain, prefixed, tables
 from colonnade.network.delays import Delays
 from colonnade.network.faults import KINDS, Fault
 from colonnade.network.topology import Kind, Topology
 
-Table = dict[str, Any]
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from colonnade.algorithms.algorithm import Settings
+    from colonnade.code import Factory
+
 Spec = TypeVar("Spec", DataSpec, Fault)
 
 
@@ -91,19 +92,7 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_experiment(path: Path, overrides: Sequence[str] = ()) -> Experiment:
     """The experiment in a TOML file, with `key=value` overrides on top."""
-    return parse_experiment(read_toml(path), str(path), path.parent, overrides)
-
-
-def read_toml(path: Path) -> Table:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "not a text file"
-        raise InputError(f"{path}: cannot be read ({reason})") from error
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{path}: not valid TOML: {error}") from error
+    return parse_experiment(read_kind(path, EXPERIMENT), str(path), path.parent, overrides)
 
 
 def parse_experiment(
@@ -117,13 +106,8 @@ def parse_experiment(
     for override in overrides:
         _override(table, override)
     try:
-        known_keys(table, Experiment.__struct_fields__, "")
-        for key in ("name", "data", "methods"):
-            if key not in table:
-                raise InputError(f"{key}: missing")
-        code, plugins = parse_plugins(table, folder)
-        parse = lambda entry, where: parse_method(entry, where, code)  # noqa: E731
-        fields = {
+        EXPERIMENT.check(table)
+        fields: dict[str, Any] = {
             "name": convert(table["name"], str, "name"),
             "data": placed(convert(table["data"], DataSpec, "data"), folder),
             "network": _network(table.get("network", {})),
@@ -131,13 +115,16 @@ def parse_experiment(
                 placed(fault, folder)
                 for fault in tables(table.get("faults", [{"name": "none"}]), "faults", parse_fault)
             ),
-            "methods": tuple(tables(table["methods"], "methods", parse)),
-            "plugins": plugins,
         }
         if "seeds" in table:
             fields["seeds"] = convert(table["seeds"], tuple[int, ...], "seeds")
         if "target" in table:
             fields["target"] = convert(table["target"], float, "target")
+        # Last, because algorithms import torch: an error above is told at once.
+        code, plugins = parse_plugins(table, folder)
+        parse = lambda entry, where: parse_method(entry, where, code)  # noqa: E731
+        fields["plugins"] = plugins
+        fields["methods"] = tuple(tables(table["methods"], "methods", parse))
         if digests := _digests(plugins or (), fields["methods"], code):
             fields |= {"sha256": digests, "code": str(code.resolve()) if code else None}
         return Experiment(**fields)
@@ -149,6 +136,9 @@ def parse_plugins(
     table: Mapping[str, Any], folder: Path | None
 ) -> tuple[Path | None, tuple[str, ...] | None]:
     """The folder of the user's own code, and the modules with algorithms, which are imported."""
+    from colonnade.algorithms import load_plugins
+    from colonnade.code import code_folder
+
     code = code_folder(table.get("code"), folder)
     if "plugins" not in table:
         return code, None
@@ -161,6 +151,8 @@ def _digests(
     plugins: Sequence[str], methods: Sequence[Settings], code: Path | None
 ) -> dict[str, str]:
     """By name: results that were made by other code must not be mixed with new ones."""
+    from colonnade.algorithms import load_plugins
+
     sources = [*load_plugins(plugins, code).values()]
     sources += [factory.source for method in methods for factory in own_models(method).values()]
     return {source.name: source.sha256 for source in sources}
@@ -168,44 +160,10 @@ def _digests(
 
 def own_models(method: Settings) -> dict[str, Factory]:
     """The model factories that a file names, by key."""
+    from colonnade.code import FACTORIES, Factory
+
     given = {key: getattr(method, key, None) for key in FACTORIES}
     return {key: factory for key, factory in given.items() if isinstance(factory, Factory)}
-
-
-def convert(value: Any, kind: type[T], where: str) -> T:
-    """A plain value as a typed one; the error names the key as it is written in the file."""
-    if isinstance(value, dict):
-        known_keys(value, getattr(kind, "__struct_fields__", tuple(value)), where)
-    try:
-        return msgspec.convert(value, kind)
-    except msgspec.ValidationError as error:
-        if isinstance(error.__cause__, InputError):  # a struct's own check, with its own words
-            raise error.__cause__ from None
-        reason, _, path = str(error).partition(" - at `$")
-        path = path.rstrip("`")
-        choices = _choices(kind, path.removeprefix("."))
-        if choices and reason.startswith("Invalid enum value"):
-            others = " (or a number)" if _takes_numbers(kind, path.removeprefix(".")) else ""
-            reason = f"expected one of {', '.join(choices)}{others}, not {reason.split()[-1]}"
-        raise InputError(f"{where}{path}: {reason[0].lower()}{reason[1:]}") from None
-
-
-def _choices(kind: type, field: str) -> list[str]:
-    """The words that a field takes, if it takes only certain words."""
-    if not hasattr(kind, "__struct_fields__"):
-        return []
-    hint = get_type_hints(kind).get(field)
-    return [
-        str(word)
-        for part in (hint, *get_args(hint))
-        if get_origin(part) is Literal
-        for word in get_args(part)
-    ]
-
-
-def _takes_numbers(kind: type, field: str) -> bool:
-    hint = get_type_hints(kind).get(field)
-    return bool({int, float} & {hint, *get_args(hint)})
 
 
 def placed(spec: Spec, folder: Path | None) -> Spec:
@@ -239,6 +197,9 @@ def parse_fault(table: Table, where: str) -> Fault:
 
 def parse_method(table: Table, where: str, code: Path | None = None) -> Settings:
     """`code`: the folder where model factories that the table names may be."""
+    from colonnade.algorithms import registry
+    from colonnade.code import FACTORIES, find_factory, is_reference
+
     if "algorithm" not in table:
         raise InputError(f"{where}.algorithm: missing; expected one of {', '.join(registry())}")
     name = table["algorithm"]
@@ -248,40 +209,17 @@ def parse_method(table: Table, where: str, code: Path | None = None) -> Settings
             f"{where}.algorithm: {name!r} is not known{nearest(str(name), known)}; "
             f"there are {', '.join(known)}"
         )
-    usual = table.get("method", name)  # a method that has a name of its own goes by it
     kind = registry()[name].settings
-    named = [
-        key for key in FACTORIES if key in kind.__struct_fields__ and is_reference(table.get(key))
-    ]
-    plain_values = {key: value for key, value in table.items() if key not in named}
+    usual = table.get("method", name)  # a method that has a name of its own goes by it
+    given = {key: table.get(key) for key in FACTORIES if key in kind.__struct_fields__}
+    named = [key for key, value in given.items() if is_reference(value)]
+    own = {key: value for key, value in given.items() if callable(value)}  # from Python
+    plain_values = {k: value for k, value in table.items() if k not in (*named, *own)}
     settings = convert({"name": usual, **plain_values}, kind, where)
     found = {
         key: prefixed(where, lambda key=key: find_factory(key, table[key], code)) for key in named
     }
-    return prefixed(where, msgspec.structs.replace(settings, **found).resolved)
-
-
-def tables(value: Any, key: str, parse: Any) -> list[Any]:
-    if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
-        raise InputError(f"{key}: expected [[{key}]] tables")
-    if not value:
-        raise InputError(f"{key}: the list is empty")
-    return [parse(entry, f"{key}[{i}]") for i, entry in enumerate(value)]
-
-
-def known_keys(table: Mapping[str, Any], known: Sequence[str], where: str) -> None:
-    for key in table:
-        if key not in known:
-            path = f"{where}.{key}" if where else key
-            raise InputError(f"{path}: unknown key{nearest(key, list(known))}")
-
-
-def prefixed(where: str, call: Callable[[], T]) -> T:
-    """What the call gives; its errors, which begin with a key, name the table as well."""
-    try:
-        return call()
-    except InputError as error:
-        raise InputError(f"{where}.{error}") from None
+    return prefixed(where, msgspec.structs.replace(settings, **own, **found).resolved)
 
 
 def _override(table: Table, override: str) -> None:
@@ -314,24 +252,3 @@ def _set(place: Any, path: list[str], value: Any, override: str) -> None:
         _set(place.setdefault(step, {}), rest, value, override)
     else:
         place[step] = value
-
-
-def plain(struct: msgspec.Struct) -> Table:
-    """As plain values, with every default written out and without what is not set."""
-    return cast(Table, _without_none(msgspec.to_builtins(struct, enc_hook=_describe)))
-
-
-def _describe(value: Any) -> str:
-    """Python objects in a resolved experiment: a model factory, by the name that a file can have,
-    or by one for people."""
-    if isinstance(value, Factory):
-        return value.source.name
-    return f"python: {getattr(value, '__qualname__', repr(value))}"
-
-
-def _without_none(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _without_none(inner) for key, inner in value.items() if inner is not None}
-    if isinstance(value, list | tuple):
-        return [_without_none(inner) for inner in value]
-    return value

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from colonnade.experiments.table import Summary
+from colonnade.experiments.paired import Certainty
+from colonnade.experiments.table import Cell, Summary
 
 
 @dataclass(frozen=True)
@@ -17,6 +18,11 @@ class Voice:
     plain: Callable[[str], str]  # other words of the user's
 
 
+BEHIND: dict[Certainty, str] = {
+    "clear": "clearly behind",
+    "every seed": "behind at every seed, though chance is not ruled out",
+    "one seed": "behind, with one seed",
+}
 HTML = Voice(lambda name: f"<strong>{escape(name)}</strong>", escape)
 PLAIN = Voice(str, str)
 
@@ -84,14 +90,39 @@ def verdict(summary: Summary, fault: str, voice: Voice = HTML, place: str = "") 
     if len(ranking) == 1:
         return f"{place}: {figures[leaders[0]]}."
     if len(leaders) > 1:
-        text = f"{place}, {_listed([figures[m] for m in leaders])} are level: within 2\u00a0sd"
-        behind = [figures[m] for m, _ in ranking if m not in leaders]
-        return text + (f"; clearly behind: {_listed(behind)}." if behind else ".")
+        text = f"{place}, {_listed([figures[m] for m in leaders])} are level"
+        seeds = "" if len(ranking[0][1].seeds) == 1 else ": which is ahead changes with the seed"
+        return text + seeds + _behind(summary, ranking, figures) + "."
     (best, first), (second, other) = ranking[:2]
     ahead = summary.metric.distance(abs(first.mean - other.mean))
     text = f"{place}, {figures[best]} is best, {ahead} ahead of {figures[second]}"
-    unsure = first.spread is None or other.spread is None
-    return text + ("; with one seed this may be chance." if unsure else ".")
+    return text + _doubt(summary, first, other) + "."
+
+
+def _behind(
+    summary: Summary, ranking: Sequence[tuple[str, Cell]], figures: Mapping[str, str]
+) -> str:
+    """Who is behind the best, by how sure that is."""
+    text, best = "", ranking[0][1]
+    for found, words in BEHIND.items():
+        names = [figures[m] for m, cell in ranking if summary.certainty(best, cell) == found]
+        text += f"; {words}: {_listed(names)}" if names else ""
+    return text
+
+
+def _doubt(summary: Summary, best: Cell, other: Cell) -> str:
+    """What must be said beside a lead that the seeds do not make sure of."""
+    match summary.certainty(best, other):
+        case "one seed":
+            return "; with one seed this may be chance"
+        case "every seed":
+            return f"; so at each of {_common(best, other)} seeds, too few to rule out chance"
+        case _:
+            return ""
+
+
+def _common(one: Cell, other: Cell) -> int:
+    return len(set(one.seeds) & set(other.seeds))
 
 
 def _listed(items: Sequence[str]) -> str:

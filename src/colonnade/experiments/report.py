@@ -20,6 +20,7 @@ from colonnade.experiments.results import (
     read_history,
     read_ledger,
     read_results,
+    real,
 )
 from colonnade.experiments.table import (
     ACCURACY,
@@ -38,6 +39,7 @@ AXES = (
     ("bytes", "megabytes sent", 1e-6, "Over megabytes sent"),
     ("virtual_seconds", "virtual seconds", 1.0, "Over virtual time"),
 )
+REAL_TIME = ("virtual_seconds", "seconds", 1.0, "Over time")  # what a real run has there
 
 
 @dataclass(frozen=True)
@@ -179,7 +181,8 @@ def _curves(folder: Folder) -> str:
         return ""
     styles = plots.method_styles(folder.plan.methods)
     parts = []
-    for key, axis, scale, title in AXES:
+    axes = (*AXES[:-1], REAL_TIME) if real(folder.results) else AXES
+    for key, axis, scale, title in axes:
         curves = plots.curves_over(folder.plan, histories, key, scale, metric)
         if any(curve.x[-1] > 0 for panel in curves.values() for curve in panel.values()):
             drawn = plots.learning_curves(curves, styles, Metric(metric), axis, f"over-{key}")

@@ -9,6 +9,7 @@ is the `run` field of the result.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,12 @@ class Result(msgspec.Struct, frozen=True):
     @property
     def key(self) -> tuple[str, str, int]:
         return (self.method, self.faults, self.seed)
+
+
+def real(results: Sequence[Result]) -> bool:
+    """Whether these are runs of real federations, whose clock is the one on the wall."""
+    clocks = [(r.cost.get("virtual_seconds"), r.cost.get("wall_seconds")) for r in results]
+    return bool(clocks) and all(wall and wall == virtual for virtual, wall in clocks)
 
 
 class LedgerRow(msgspec.Struct, frozen=True):
@@ -81,6 +88,11 @@ def write_lines(path: Path, rows: Iterable[Any]) -> None:
 
 def write_results(folder: Path, results: Sequence[Result]) -> None:
     write_lines(folder / RESULTS, results)
+
+
+def slug(name: str) -> str:
+    """A name as part of a file name."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:60] or "x"
 
 
 def _read_lines(path: Path, kind: Any) -> list[Any]:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -54,6 +55,14 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
+@cache
+def warm_up() -> None:
+    """What torch does once in a process, which is no part of the first run: its first gradient
+    imports 500 modules (0.6 s)."""
+    x = torch.zeros(1, requires_grad=True)
+    torch.autograd.grad(x * x, x, torch.ones(1))
+
+
 def build(
     settings: Settings, data: VerticalData, seed: int, **facts: Any
 ) -> tuple[Algorithm, StackedNetwork]:
@@ -88,9 +97,10 @@ def run_cells(
 ) -> list[Result | ColonnadeError]:
     """Train once, test as each cell says, and write the runs' curves, ledgers and models; the
     results are the caller's to keep."""
-    started = time.perf_counter()
     first = cells[0]
     data = load(experiment.data, first.seed)
+    warm_up()
+    started = time.perf_counter()
     facts = {"topology": experiment.network.graph, "delays": experiment.network.delays}
     algorithm, net = build(first.settings, data, first.seed, fault=first.fault, **facts)
     curve = Curve(net)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import os
-import re
 import shutil
 import signal
 import threading
@@ -30,9 +30,12 @@ from colonnade.experiments.results import (
     Result,
     append_result,
     read_results,
+    slug,
     write_results,
 )
 from colonnade.experiments.run import Cell, attempted, build, one_thread, run_cells
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -131,7 +134,8 @@ def run_experiment(
     if jobs < 1:
         raise InputError(f"jobs = {jobs}: expected 1 or more")
     try:
-        check(experiment)
+        for caution in check(experiment):
+            log.warning("%s", caution)
     except InputError as error:
         raise InputError(f"{source}: {error}") from None
     prepare(experiment, folder, fresh)
@@ -163,9 +167,9 @@ def run_experiment(
 
 
 @one_thread()
-def check(experiment: Experiment) -> None:
+def check(experiment: Experiment) -> tuple[str, ...]:
     """Everything that can be known to be wrong before the first run: the data and every method on
-    it."""
+    it. What may be wrong is given back, in words."""
     data = load(experiment.data, experiment.seeds[0])
     experiment.network.graph.neighbours(len(data.clients))
     for i, method in enumerate(experiment.methods):
@@ -176,6 +180,7 @@ def check(experiment: Experiment) -> None:
                 fault.sampler(0, algorithm.groups)
         except InputError as error:
             raise InputError(f"methods[{i}] ({method.name}): {error}") from None
+    return data.cautions
 
 
 def prepare(experiment: Experiment, folder: Path, fresh: bool) -> None:
@@ -313,8 +318,3 @@ def portable(experiment: Experiment) -> bool:
     models = [getattr(m, key, None) for m in experiment.methods for key in FACTORIES]
     unknown = any(callable(model) and not isinstance(model, Factory) for model in models)
     return not unknown and not any(is_local(m.algorithm) for m in experiment.methods)
-
-
-def slug(name: str) -> str:
-    """A name as part of a file name."""
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:60] or "x"

@@ -12,7 +12,8 @@ from math import isfinite
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
-from colonnade.experiments.results import LedgerRow, Result
+from colonnade.experiments.paired import Certainty, certainty
+from colonnade.experiments.results import LedgerRow, Result, real
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -77,6 +78,15 @@ class Cell:
     """One method in one setting."""
 
     values: tuple[float, ...]  # one per finished seed
+    seeds: tuple[int, ...] = ()  # of the values; 0, 1, … if not given
+
+    def __post_init__(self) -> None:
+        if not self.seeds:
+            object.__setattr__(self, "seeds", tuple(range(len(self.values))))
+
+    @property
+    def by_seed(self) -> dict[int, float]:
+        return dict(zip(self.seeds, self.values, strict=True))
 
     @property
     def mean(self) -> float:
@@ -147,10 +157,15 @@ class Summary:
         found = [(m, self.cells[m, fault]) for m in self.plan.methods if (m, fault) in self.cells]
         return sorted(found, key=lambda pair: pair[1].mean, reverse=self.metric.higher_is_better)
 
+    def certainty(self, one: Cell, other: Cell) -> Certainty:
+        """What the seeds that both have say about the difference."""
+        mine, yours = one.by_seed, other.by_seed
+        return certainty([mine[seed] - yours[seed] for seed in mine if seed in yours])
+
     def level(self, one: Cell, other: Cell) -> bool:
-        """Whether the means differ by no more than 2 sd of the difference between two runs."""
-        spread = ((one.spread or 0.0) ** 2 + (other.spread or 0.0) ** 2) ** 0.5
-        return abs(one.mean - other.mean) <= spread
+        """Whether it changes with the seed which of them is ahead, so that nothing follows from the
+        means."""
+        return self.certainty(one, other) == "chance"
 
     def text(self, cell: Cell | None) -> str:
         if cell is None:
@@ -190,7 +205,7 @@ class Summary:
         seeds = len(self.plan.seeds)
         text = f"{label}, mean ± 2 sd over {seeds} seeds" if seeds > 1 else f"{label}, one seed"
         if self._best():
-            text += "; best in bold"
+            text += "; best mean in bold" if seeds > 1 else "; best in bold"
         if any(len(cell.values) < seeds for cell in self.cells.values()):
             text += f"; (n/{seeds}): only n of {seeds} seeds"
         return text + "."
@@ -202,12 +217,13 @@ def summarise(
     """Of a run that appears twice the later result counts; what is not finite is left out."""
     newest = {result.key: result for result in results}.values()
     plan = (plan or Plan()).joined(newest)
-    values: dict[tuple[str, str], list[float]] = {}
+    values: dict[tuple[str, str], dict[int, float]] = {}
     for result in sorted(newest, key=lambda result: result.seed):
         value = result.metrics.get(metric)
         if value is not None and isfinite(value):
-            values.setdefault((result.method, result.faults), []).append(value)
-    return Summary(Metric(metric), plan, {key: Cell(tuple(v)) for key, v in values.items()})
+            values.setdefault((result.method, result.faults), {})[result.seed] = value
+    cells = {key: Cell(tuple(found.values()), tuple(found)) for key, found in values.items()}
+    return Summary(Metric(metric), plan, cells)
 
 
 def short(value: float) -> str:
@@ -222,7 +238,8 @@ def bytes_text(count: float) -> str:
     return f"{count:.0f} B"
 
 
-COSTS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
+Cost = tuple[str, str, Callable[[float], str]]  # key, title, as text
+COSTS: tuple[Cost, ...] = (
     ("bytes", "MB sent", lambda count: short(count / 1e6)),
     ("rounds", "rounds", short),
     ("virtual_seconds", "virtual seconds", short),
@@ -237,13 +254,24 @@ def cost_grid(results: Iterable[Result], plan: Plan | None = None) -> Grid:
     """What a run of each method costs on average; where nothing was spent there is no column."""
     newest = list({result.key: result for result in results}.values())
     plan = (plan or Plan()).joined(newest)
-    spent = [cost for cost in COSTS if any(r.cost.get(cost[0]) for r in newest)]
+    spent = [cost for cost in _costs(newest) if any(r.cost.get(cost[0]) for r in newest)]
     rows = tuple(
         (method, *(_mean_cost([r for r in newest if r.method == method], *c) for c in spent))
         for method in plan.methods
     )
     caption = "Cost of one run, mean over all fault settings and seeds."
     return Grid(("method", *(title for _, title, _ in spent)), rows, caption)
+
+
+def _costs(results: Sequence[Result]) -> list[Cost]:
+    """Real runs have one clock, the one on the wall."""
+    if not real(results):
+        return list(COSTS)
+    return [
+        (key, "seconds" if key == "wall_seconds" else title, text)
+        for key, title, text in COSTS
+        if key != "virtual_seconds"
+    ]
 
 
 def _mean_cost(runs: Sequence[Result], key: str, _: str, text: Callable[[float], str]) -> str:

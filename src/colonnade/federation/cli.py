@@ -55,6 +55,7 @@ def join(
     report[/bold]. Models as "module:name" in the party file, and plugins of the federation file,
     are imported from this machine.[/dim]
     """
+    _check_party_file(file)
     from colonnade.federation import process
     from colonnade.federation.lock import only_one
     from colonnade.federation.party import read_party
@@ -108,7 +109,10 @@ def up(
 
     Interrupted, the same command goes on from the parties' checkpoints.
     """
-    from colonnade.experiments.runner import slug
+    from colonnade.experiments.kinds import FEDERATION, check_kind
+    from colonnade.experiments.results import slug
+
+    check_kind(file, FEDERATION)
     from colonnade.federation.files import read_federation
     from colonnade.federation.local import up as run
 
@@ -117,6 +121,9 @@ def up(
     if fresh:
         clear_all(folder, federation.members)
     console = Console(stderr=True)
+    if federation.data is not None:
+        for caution in federation.vertical_data().cautions:
+            console.print(Text(f"Note: {caution}"))
     try:
         with console.status(f"starting {len(federation.members)} processes") as line:
             result = run(
@@ -144,6 +151,7 @@ def status(file: Where, as_json: Json = False) -> None:
     Of a party that does not answer and whose folder is on this machine, it says how and when its
     process ended.
     """
+    _check_party_file(file)
     from colonnade.federation.asking import code_in, ends, find_party, statuses
 
     party = find_party(file)
@@ -194,6 +202,7 @@ def predict(
     any device. For a folder of [bold]colonnade up[/bold] whose processes have ended, they are
     started again from what they saved; of devices that run, the first that answers is asked.
     """
+    _check_party_file(file)
     from colonnade.federation import asking
 
     party = asking.find_party(file)
@@ -220,6 +229,14 @@ def register(app: typer.Typer) -> None:
         app.command(help=paragraphs(function.__doc__))(function)
 
 
+def _check_party_file(path: Path) -> None:
+    """Before torch is imported, which takes seconds."""
+    from colonnade.experiments.kinds import PARTY, check_kind
+
+    if not path.is_dir():
+        check_kind(path, PARTY)
+
+
 def clear(folder: Path) -> None:
     """What a party kept: checkpoints and results; never its data or keys."""
     from colonnade.federation.private import KEPT, WRITTEN
@@ -231,7 +248,7 @@ def clear(folder: Path) -> None:
 
 
 def clear_all(folder: Path, members: tuple[str, ...]) -> None:
-    from colonnade.experiments.config import read_toml
+    from colonnade.experiments.values import read_toml
     from colonnade.federation.local import FEDERATION, KEYS
 
     if not (folder / FEDERATION).exists():

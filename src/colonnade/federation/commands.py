@@ -71,6 +71,9 @@ def make(
     after a party was added: what is there stays as it is. To renew a certificate, move the party's
     two files away first.
     """
+    from colonnade.experiments.kinds import FEDERATION, check_kind
+
+    check_kind(file, FEDERATION)
     from colonnade.federation.files import read_federation
     from colonnade.federation.identity import Identity
     from colonnade.federation.keys import make_authority, make_certificate

@@ -20,7 +20,7 @@ from colonnade.code import Factory
 from colonnade.data import DataSpec, VerticalData, load
 from colonnade.data.mapping import nearest
 from colonnade.errors import InputError
-from colonnade.experiments.config import Table, plain, prefixed
+from colonnade.experiments.values import Table, plain, prefixed
 from colonnade.federation import checks
 from colonnade.federation.digest import digest, flat
 from colonnade.federation.specs import ConnectionSpec, PartySpec, Roles, RowsSpec

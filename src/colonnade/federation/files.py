@@ -19,23 +19,15 @@ from colonnade.algorithms.task import Task
 from colonnade.code import FACTORIES, is_reference
 from colonnade.data import DataSpec
 from colonnade.errors import InputError
-from colonnade.experiments.config import (
-    Table,
-    convert,
-    known_keys,
-    parse_method,
-    parse_plugins,
-    placed,
-    prefixed,
-    read_toml,
-    tables,
-)
+from colonnade.experiments.config import parse_method, parse_plugins, placed
+from colonnade.experiments.kinds import FEDERATION, read_kind
+from colonnade.experiments.values import Table, convert, prefixed, tables
 from colonnade.federation.federation import Federation, loaded
 from colonnade.federation.specs import ConnectionSpec, PartySpec, Roles, RowsSpec
 
 
 def read_federation(path: Path) -> Federation:
-    return parse_federation(read_toml(path), str(path), path.parent)
+    return parse_federation(read_kind(path, FEDERATION), str(path), path.parent)
 
 
 def parse_federation(
@@ -51,10 +43,7 @@ def parse_federation(
 
 
 def _parse(table: Mapping[str, Any], folder: Path | None) -> Federation:
-    known_keys(table, Federation.__struct_fields__, "")
-    for key in ("name", "method"):
-        if key not in table:
-            raise InputError(f"{key}: missing")
+    FEDERATION.check(table)
     code, plugins = parse_plugins(table, folder)
     seed = convert(table.get("seed", 0), int, "seed")
     rows = convert(table["rows"], RowsSpec, "rows") if "rows" in table else None

@@ -23,8 +23,8 @@ import tomli_w
 
 from colonnade.code import FACTORIES, code_folder
 from colonnade.errors import ColonnadeError, InputError
-from colonnade.experiments.config import Table, read_toml
 from colonnade.experiments.results import Result, read_results
+from colonnade.experiments.values import Table, read_toml
 from colonnade.federation.federation import Federation
 from colonnade.federation.keys import Identity, make_authority, make_certificate
 from colonnade.federation.member import TRAINED, WAITING

@@ -23,7 +23,7 @@ from torch import Tensor
 from colonnade.code import Factory, Source
 from colonnade.data.mapping import nearest
 from colonnade.data.partition import Rows, VerticalData
-from colonnade.data.raw import COUNTING, Array, encode_labels
+from colonnade.data.raw import COUNTING, NO_REGRESSION, Array, encode_labels
 from colonnade.data.rows import Indices
 from colonnade.data.scaling import Scaler
 from colonnade.data.tables import Column, finite_numbers, read_columns
@@ -169,12 +169,13 @@ def _labels(
     if spec.label is None:
         return None, ()
     values = np.asarray(columns[spec.label])[: rows.aligned]
-    y, names = encode_labels(values, str(path), spec.label)
+    y, names, cautions = encode_labels(values, str(path), spec.label)
     if len(names) != rows.classes:
+        advice = f" {NO_REGRESSION}" if cautions else ""
         raise InputError(
             f"{path}: column {spec.label!r} holds {len(names)} classes ({_some(names)}) in the "
             f"{rows.aligned} aligned rows, but the federation file says rows.classes = "
-            f"{rows.classes}."
+            f"{rows.classes}.{advice}"
         )
     return torch.from_numpy(y[order[: rows.aligned]]), tuple(names)
 

@@ -18,7 +18,8 @@ import msgspec
 
 from colonnade.code import FACTORIES, REFERENCE, code_folder
 from colonnade.errors import InputError
-from colonnade.experiments.config import Table, convert, known_keys, read_toml
+from colonnade.experiments.kinds import PARTY, read_kind
+from colonnade.experiments.values import Table, convert
 from colonnade.federation.federation import Federation
 from colonnade.federation.files import read_federation
 from colonnade.federation.identity import Identity
@@ -26,7 +27,6 @@ from colonnade.federation.keys import describe
 from colonnade.federation.specs import address
 
 FILES = ("certificate", "key", "authority")
-WORDS = ("federation", "party", "keys", *FILES, "folder", "listen", *FACTORIES, "code")
 
 
 class OwnSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -94,7 +94,7 @@ def covers(hosts: tuple[str, ...], host: str) -> bool:
 
 
 def read_party(path: Path) -> PartyFile:
-    table = read_toml(path)
+    table = read_kind(path, PARTY)
     with errors_of(path):
         words, data = _words(table), _own(table.get("data"), path)
     federation = read_federation(_place(path, words["federation"]))
@@ -125,10 +125,7 @@ def errors_of(path: Path) -> Iterator[None]:
 
 def _words(table: Table) -> dict[str, str]:
     """Everything but the data."""
-    known_keys(table, (*WORDS, "data"), "")
-    for key in ("federation", "party"):
-        if key not in table:
-            raise InputError(f"{key}: missing")
+    PARTY.check(table)
     for key in FACTORIES:
         if key in table and not (isinstance(table[key], str) and REFERENCE.fullmatch(table[key])):
             raise InputError(

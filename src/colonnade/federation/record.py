@@ -14,7 +14,6 @@ from pathlib import Path
 import tomli_w
 
 from colonnade.algorithms.algorithm import Point
-from colonnade.experiments.config import Table
 from colonnade.experiments.results import (
     CONFIG,
     LedgerRow,
@@ -22,11 +21,12 @@ from colonnade.experiments.results import (
     read_history,
     read_ledger,
     read_results,
+    slug,
     write_lines,
     write_results,
 )
 from colonnade.experiments.run import LEARNING, ledger_rows
-from colonnade.experiments.runner import slug
+from colonnade.experiments.values import Table
 from colonnade.federation.federation import Federation
 from colonnade.network import Ledger
 

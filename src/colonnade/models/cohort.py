@@ -10,6 +10,7 @@ import copy
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -86,10 +87,8 @@ class Cohort:
             with torch.no_grad():
                 vmap(self._call)(state[0], state[1], torch.zeros(1, 2, width))
         except Exception as error:
-            reason = str(error).split("\n")[0]
-            log.warning(
-                "%s: members computed one by one, vmap refuses: %s", type(module).__name__, reason
-            )
+            log.debug("vmap refuses %s: %s", module, error)
+            _tell_slow(_title(module))
             return "loop"
         return "vmap"
 
@@ -136,6 +135,22 @@ class Linear:
 
 
 Plan = list[Linear | nn.Module]
+
+
+@cache
+def _tell_slow(module: str) -> None:
+    """Once in a process, however many stacks are made of it."""
+    log.warning(
+        "%s: PyTorch cannot compute several such modules at once, so the parties' modules are "
+        "computed one after the other. Results are as usual; it is slower.",
+        module,
+    )
+
+
+def _title(module: nn.Module) -> str:
+    """The class of a module, and of what is inside."""
+    inside = dict.fromkeys(type(part).__name__ for part in module.modules() if part is not module)
+    return f"{type(module).__name__} ({', '.join(inside)})" if inside else type(module).__name__
 
 
 def _plan(module: nn.Module, prefix: str = "") -> Plan | None:

@@ -1,16 +1,23 @@
 """Choreographies over a lossy network: groups, exchanges, engines, faults, delays and the
 ledger."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from colonnade import lazy
 from colonnade.network.absent import ABSENT, Absent, is_absent, locally
 from colonnade.network.delays import Delays
 from colonnade.network.faults import Fault
-from colonnade.network.inbox import Inbox, Register
 from colonnade.network.ledger import Ledger
-from colonnade.network.network import Network, World
-from colonnade.network.parcel import ALL, EVERYONE, LATEST, Wait, deadline, first
-from colonnade.network.projected import ProjectedNetwork
-from colonnade.network.stacked import StackedNetwork
 from colonnade.network.topology import Group, Topology
+
+if TYPE_CHECKING:
+    from colonnade.network.inbox import Inbox, Register
+    from colonnade.network.network import Network, World
+    from colonnade.network.parcel import ALL, EVERYONE, LATEST, Wait, deadline, first
+    from colonnade.network.projected import ProjectedNetwork
+    from colonnade.network.stacked import StackedNetwork
 
 __all__ = [
     "ABSENT",
@@ -35,3 +42,14 @@ __all__ = [
     "is_absent",
     "locally",
 ]
+
+__getattr__ = lazy.attributes(
+    __name__,
+    {
+        "inbox": ("Inbox", "Register"),
+        "network": ("Network", "World"),
+        "parcel": ("ALL", "EVERYONE", "LATEST", "Wait", "deadline", "first"),
+        "projected": ("ProjectedNetwork",),
+        "stacked": ("StackedNetwork",),
+    },
+)

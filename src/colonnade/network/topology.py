@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import torch
 
 from colonnade.errors import InputError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -63,8 +65,8 @@ class Links:
         return bool(self.real.all()) and self.shape[1] == len(self.src)
 
     @cached_property
-    def all_arrived(self) -> torch.Tensor:
-        return torch.from_numpy(self.real.copy())
+    def all_arrived(self) -> Tensor:
+        return _tensor(self.real.copy())
 
     def of_senders(self, senders: tuple[int, ...]) -> list[tuple[int, int]]:
         """Receiver and slot of every link from these members; a process asks for the same ones all
@@ -85,13 +87,19 @@ class Links:
         return bool(self.real.all())
 
     @cached_property
-    def gather(self) -> torch.Tensor:
-        return torch.from_numpy(self.senders.reshape(-1).copy())
+    def gather(self) -> Tensor:
+        return _tensor(self.senders.reshape(-1).copy())
 
     @cached_property
-    def gather_addressed(self) -> torch.Tensor:
+    def gather_addressed(self) -> Tensor:
         """Where slot (r, j) stands in a flattened [senders, out-degree] value."""
-        return torch.from_numpy((self.senders * self.out_degree + self.outgoing).reshape(-1))
+        return _tensor((self.senders * self.out_degree + self.outgoing).reshape(-1))
+
+
+def _tensor(array: np.ndarray) -> Tensor:
+    import torch
+
+    return torch.from_numpy(array)
 
 
 Kind = Literal["complete", "grid", "ring", "geometric"]

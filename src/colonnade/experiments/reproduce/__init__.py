@@ -5,7 +5,11 @@ One file per paper declares its reproductions; the other files here run, judge a
 
 from __future__ import annotations
 
+from colonnade.data.mapping import nearest
+from colonnade.errors import InputError
 from colonnade.experiments.reproduce.study import Reproduction
+
+DOCUMENT = "reproduction.json"
 
 
 def registry() -> dict[str, Reproduction]:
@@ -14,3 +18,12 @@ def registry() -> dict[str, Reproduction]:
 
     papers = (dvfl, mags)
     return {entry.name: entry for paper in papers for entry in paper.REPRODUCTIONS}
+
+
+def find(name: str) -> Reproduction:
+    known = registry()
+    if name not in known:
+        raise InputError(
+            f"{name!r} is not a reproduction{nearest(name, known)}; there are {', '.join(known)}"
+        )
+    return known[name]

@@ -30,9 +30,9 @@ class Evidence:
     def cell(self, place: Place, metric: str) -> Cell | None:
         """The figures of one method under one kind of faults; what is not finite is left out."""
         runs = [r for r in self.results if (r.method, r.faults) == (place.method, place.faults)]
-        values = [measured(self.folder, run, metric) for run in runs]
-        known = tuple(value for value in values if value is not None and isfinite(value))
-        return Cell(known) if known else None
+        values = {run.seed: measured(self.folder, run, metric) for run in runs}
+        known = {seed: v for seed, v in values.items() if v is not None and isfinite(v)}
+        return Cell(tuple(known.values()), tuple(known)) if known else None
 
 
 def measured(folder: Path, run: Result, metric: str) -> float | None:
@@ -52,6 +52,7 @@ class Assessment:
     sheet: Sheet
     ours: Summary
     reasons: Mapping[At, str]  # why a figure of ours is missing
+    judged: bool = True  # False: at this scale the figures say nothing about the claims
 
     @cached_property
     def entries(self) -> dict[At, Entry]:
@@ -64,7 +65,8 @@ class Assessment:
 
     @cached_property
     def judgements(self) -> list[Judgement]:
-        return [judge(claim, self.ours.cells) for claim in self.sheet.claims]
+        cells = self.ours.cells
+        return [judge(claim, cells, meaningful=self.judged) for claim in self.sheet.claims]
 
     def difference(self, at: At) -> float | None:
         """Ours minus the paper's; none where the data are not the paper's."""
@@ -97,7 +99,7 @@ class Assessment:
         return replace(self.ours, cells=cells)
 
 
-def assess(sheet: Sheet, evidence: Mapping[str, Evidence]) -> Assessment:
+def assess(sheet: Sheet, evidence: Mapping[str, Evidence], *, judged: bool = True) -> Assessment:
     cells: dict[At, Cell] = {}
     reasons: dict[At, str] = {}
     seeds: dict[int, None] = {}
@@ -115,7 +117,7 @@ def assess(sheet: Sheet, evidence: Mapping[str, Evidence]) -> Assessment:
     methods = tuple(row.name for row in sheet.rows)
     columns = tuple(column.name for column in sheet.columns)
     plan = Plan(methods, columns, tuple(seeds))
-    return Assessment(sheet, Summary(Metric(sheet.metric), plan, cells), reasons)
+    return Assessment(sheet, Summary(Metric(sheet.metric), plan, cells), reasons, judged)
 
 
 def _why(part: Evidence | None) -> str:

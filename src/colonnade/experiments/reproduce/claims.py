@@ -1,4 +1,5 @@
-"""Statements about figures, held against ours: a claim holds, does not hold, or was not measured.
+"""Statements about figures, held against ours: a claim holds, does not hold, was not measured, or
+is not judged because the scale cannot say anything about it.
 
 A claim is a handful of facts. A fact is a sum of figures of one sheet, some taken away from
 others, and the range in which the statement puts that sum.
@@ -6,15 +7,17 @@ others, and the range in which the statement puts that sum.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import inf, sqrt
+from math import inf
+from statistics import fmean
 from typing import Literal
 
+from colonnade.experiments.paired import Certainty, certainty, half_width
 from colonnade.experiments.table import Cell
 
 At = tuple[str, str]  # row, column of a sheet
-Verdict = Literal["holds", "does not hold", "not measured"]
+Verdict = Literal["holds", "does not hold", "not measured", "not judged"]
 
 
 @dataclass(frozen=True)
@@ -32,14 +35,26 @@ class Fact:
 
     def margin(self, cells: Mapping[At, Cell]) -> float:
         """How far inside its range the sum of our means lies; below 0: outside."""
-        total = sum(cells[at].mean for at in self.plus) - sum(cells[at].mean for at in self.minus)
-        return min(total - self.low, self.high - total)
+        return self._inside(self._total({at: cells[at].mean for at in self.places}))
 
-    def spread(self, cells: Mapping[At, Cell]) -> float | None:
-        """2 sd of that sum; None where one seed says nothing about it."""
-        spreads = [cells[at].spread for at in self.places]
-        known = [spread for spread in spreads if spread is not None]
-        return sqrt(sum(s * s for s in known)) if len(known) == len(spreads) else None
+    def certainty(self, cells: Mapping[At, Cell]) -> Certainty:
+        """What the seeds that all figures have say about that, seed by seed."""
+        figures = {at: cells[at].by_seed for at in self.places}
+        seeds = set.intersection(*(set(found) for found in figures.values()))
+        totals = [self._total({at: f[seed] for at, f in figures.items()}) for seed in sorted(seeds)]
+        margins, doubt = [self._inside(total) for total in totals], half_width(totals)
+        if doubt is None or not any(margins):
+            return certainty(margins)
+        # Of the mean total: where the range has two ends, margins are no differences.
+        if abs(self._inside(fmean(totals))) > doubt:
+            return "clear"
+        return "every seed" if min(margins) > 0 or max(margins) < 0 else "chance"
+
+    def _total(self, figures: Mapping[At, float]) -> float:
+        return sum(figures[at] for at in self.plus) - sum(figures[at] for at in self.minus)
+
+    def _inside(self, total: float) -> float:
+        return min(total - self.low, self.high - total)
 
 
 @dataclass(frozen=True)
@@ -47,6 +62,7 @@ class Claim:
     text: str
     facts: tuple[Fact, ...]  # all of them must hold
     ours: bool = False  # a question of ours that the paper does not speak of
+    any_scale: bool = False  # about what is counted, not learnt, so that a smoke run will do
 
 
 @dataclass(frozen=True)
@@ -80,16 +96,19 @@ def equals(one: At, figure: float, margin: float = 0.5) -> Fact:
     return Fact((one,), (), figure - margin, figure + margin)
 
 
-def judge(claim: Claim, cells: Mapping[At, Cell]) -> Judgement:
-    """`cells`: our figures, where there are any."""
+def judge(claim: Claim, cells: Mapping[At, Cell], *, meaningful: bool = True) -> Judgement:
+    """`cells`: our figures, where there are any. `meaningful`: they are of a scale that can say
+    something about the claim."""
     places = dict.fromkeys(at for fact in claim.facts for at in fact.places)
     known = {at: cells[at] for at in places if at in cells}
     if len(known) < len(places):
         return Judgement(claim, "not measured", "", known)
+    if not (meaningful or claim.any_scale):
+        return Judgement(claim, "not judged", "", known)
     margins = [fact.margin(known) for fact in claim.facts]
     holds = all(margin > 0 for margin in margins)
-    deciding = [
-        (margin, fact.spread(known))
+    deciding: list[Certainty] = [
+        fact.certainty(known)
         for margin, fact in zip(margins, claim.facts, strict=True)
         if holds or margin <= 0
     ]
@@ -98,9 +117,13 @@ def judge(claim: Claim, cells: Mapping[At, Cell]) -> Judgement:
     )
 
 
-def _certainty(deciding: list[tuple[float, float | None]], holds: bool) -> str:
+def _certainty(deciding: Sequence[Certainty], holds: bool) -> str:
     """A claim holds clearly if all its facts do; one fact that clearly fails fells it clearly."""
-    if any(spread is None for _, spread in deciding):
+    if "one seed" in deciding:
         return "one seed"
-    clear = [abs(margin) > (spread or 0.0) for margin, spread in deciding]
-    return "clearly" if (all(clear) if holds else any(clear)) else "within 2 sd"
+    enough = all if holds else any
+    if enough(found == "clear" for found in deciding):
+        return "clearly"
+    if enough(found in ("clear", "every seed") for found in deciding):
+        return "at every seed"
+    return "may be chance"

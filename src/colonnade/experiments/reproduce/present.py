@@ -12,6 +12,8 @@ from colonnade.experiments.reproduce.claims import At, Judgement
 from colonnade.experiments.reproduce.study import Column, Published
 from colonnade.experiments.table import NOTHING, Grid, Metric
 
+CLEARLY = "Clearly: seed by seed, the 95 % interval of the mean leaves out the opposite."
+UNJUDGED = "At scale smoke claims are not judged; quick and full judge them."
 FEW_FIGURES = 6  # more of them are better read in the table
 
 
@@ -74,7 +76,8 @@ def claim_grid(assessment: Assessment) -> Grid:
     rows = tuple(
         (j.claim.text, verdict_text(j), _figures(assessment, j)) for j in assessment.judgements
     )
-    caption = f"Clearly: by more than 2 sd over seeds. Data: {assessment.sheet.data}."
+    unjudged = any(judgement.verdict == "not judged" for judgement in assessment.judgements)
+    caption = f"{UNJUDGED if unjudged else CLEARLY} Data: {assessment.sheet.data}."
     return Grid(("claim", "verdict", "our figures"), rows, caption, words=3)
 
 
@@ -84,6 +87,8 @@ def verdict_text(judgement: Judgement) -> str:
             return judgement.verdict
         case "clearly":
             return f"clearly {judgement.verdict}"
+        case "may be chance":
+            return f"{judgement.verdict}, which may be chance"
         case certainty:
             return f"{judgement.verdict}, {certainty}"
 

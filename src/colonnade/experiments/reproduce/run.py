@@ -15,18 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from colonnade.data.datasets import load_raw
-from colonnade.data.mapping import nearest
 from colonnade.errors import InputError
 from colonnade.experiments.config import parse_experiment
 from colonnade.experiments.page import REPORT
-from colonnade.experiments.reproduce import registry
+from colonnade.experiments.reproduce import DOCUMENT, find, registry
 from colonnade.experiments.reproduce.assess import Assessment, Evidence, assess
 from colonnade.experiments.reproduce.present import document
 from colonnade.experiments.reproduce.study import SCALES, SMOKE, Part, Reproduction, Scale, Study
 from colonnade.experiments.results import CONFIG, read_results
 from colonnade.experiments.runner import Observer, Silence, grid, run_experiment
-
-DOCUMENT = "reproduction.json"
 
 
 @dataclass
@@ -54,7 +51,8 @@ class Reproduced:
 
     @cached_property
     def assessments(self) -> list[Assessment]:
-        return [assess(sheet, self.evidence) for sheet in self.study.sheets]
+        judged = self.scale != "smoke"
+        return [assess(sheet, self.evidence, judged=judged) for sheet in self.study.sheets]
 
     @property
     def notes(self) -> list[str]:
@@ -90,15 +88,6 @@ class Reproduced:
 
         _write(self.folder, self.document())
         return write_report(self)
-
-
-def find(name: str) -> Reproduction:
-    known = registry()
-    if name not in known:
-        raise InputError(
-            f"{name!r} is not a reproduction{nearest(name, known)}; there are {', '.join(known)}"
-        )
-    return known[name]
 
 
 def reproduce(

@@ -80,6 +80,7 @@ def _bytes(size: Size, width: int) -> Sheet:
     claim = Claim(
         "A client sends what the formula says, to the byte",
         tuple(equals((ours, _name(k)), formula(k)) for k in PERIODS),
+        any_scale=True,
     )
     return Sheet(
         "Bytes that one client sends in training",
