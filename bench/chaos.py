@@ -26,22 +26,21 @@ from colonnade.federation.local import up
 EVERY = 2.0  # seconds between two kills, about
 POINT = 0.01
 SEEDS = 20
-LONG: dict[str, Any] = {"epochs": 60, "patience": 1000, "lr": 3e-3}
+SHARED: dict[str, Any] = {"epochs": 20, "lr": 3e-3}
 METHODS: dict[str, dict[str, Any]] = {
     **{
-        f"splitnn {missing}": {"algorithm": "splitnn", "missing": missing, **LONG}
+        f"splitnn {missing}": {"algorithm": "splitnn", "missing": missing, **SHARED}
         for missing in ("wait", "skip", "zeros", "buffer", "stale")
     },
     "dvfl": {
         "algorithm": "dvfl",
         "aggregators": 2,
-        "client_epochs": 30,
-        "aggregator_epochs": 60,
-        "epochs": 100,
-        "patience": 1000,
+        "client_epochs": 15,
+        "aggregator_epochs": 30,
+        "epochs": 60,
     },
-    "fedonce": {"algorithm": "fedonce", "client_epochs": 60, "epochs": 100, "patience": 1000},
-    "mags": {"algorithm": "mags", "method": "CD-MVFL-G2", "epochs": 40, "lr": 5e-3},
+    "fedonce": {"algorithm": "fedonce", "client_epochs": 60, "epochs": 100},
+    "mags": {"algorithm": "mags", "method": "CD-MVFL-G2", "epochs": 20, "lr": 5e-3},
 }
 
 

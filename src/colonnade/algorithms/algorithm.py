@@ -178,7 +178,10 @@ class Algorithm(ABC):
         self.progress: dict[str, float] = {"accuracy": -1, "loss": 1e300, "lowest": 1e300}
         self.progress |= {"waited": 0, "stopped": 0, "best": -1, "over": -1}
         self.versions = Versions(self)
-        self.extra_epochs = 0  # at most so many more while a party that is there lacks the best
+        # At most so many epochs more, while a party that is there lacks the best version or has
+        # missed rounds; and who has missed any. In a simulation nobody does.
+        self.extra_epochs = 0
+        self.behind: Callable[[], Sequence[str]] = lambda: ()
         self.frozen = False  # only the label holder learns now
         self.committed: int | None = None  # parts that were final at this round are in use
         self.also: dict[str, Any] = {}  # what else is to be kept with a checkpoint
@@ -374,7 +377,7 @@ class Algorithm(ABC):
         logits, y = await self.validate(apart), self.data.validation.y
         found = locally(measure, logits, y, "validation")
         verdict = locally(lambda *args: self.judge(net, apart, batch, *args), loss, found)
-        if not is_absent(verdict) and verdict.over and not verdict.stop:
+        if not is_absent(verdict) and verdict.over and not verdict.stop and verdict.lacking:
             await net.reunite()  # those who lack the best version may be away, and return
             gone = set(net.away_since(net.now, verdict.lacking)) == set(verdict.lacking)
             verdict = replace(verdict, stop=gone)
@@ -414,7 +417,8 @@ class Algorithm(ABC):
             self.progress |= {"accuracy": accuracy, "loss": value}
             self.versions.take(net, new.version)  # before anybody is told, so that it is not lost
         lacking = [] if self.frozen else [p for p in self.ballot.parties if p not in best.company]
-        stop, over = self.when_to_stop(batch, whole=not lacking)
+        whole = not lacking and (self.frozen or not self.behind())
+        stop, over = self.when_to_stop(batch, whole)
         rounds = best.version[1], -1 if sure is None else sure.version[1]
         return Decision(*rounds, stop, new.version, over, tuple(lacking))
 
@@ -430,7 +434,8 @@ class Algorithm(ABC):
 
     def when_to_stop(self, batch: Batch, whole: bool) -> tuple[bool, bool]:
         """Whether to stop, and whether the training is over as far as its epochs and its patience
-        go: if somebody lacks the best version (not `whole`), `extra_epochs` follow."""
+        go: if somebody lacks the best version or missed rounds (not `whole`), `extra_epochs`
+        follow."""
         so_far = self.progress
         over = so_far["waited"] >= self.patience or batch.epoch + 1 >= self.usual
         if over and so_far["over"] < 0:

@@ -77,6 +77,8 @@ class Equal(Member):
             missed = self.trained_before or 2 * sum(p.reached(TESTED) for p in there) > len(there)
             test = self.test_late if missed else self.test_with_all
             metrics, away = await test()
+            if any(self.post.peers[p].there for p in away if p not in self.lacking()):
+                metrics, away = await self.test_late()
             self.state.metrics |= metrics
             notes = [*self.own.data.notes, OWN]
             notes += [f"tested without {with_reasons(away)}"] if away else []
@@ -126,7 +128,7 @@ class Equal(Member):
         part = self.algorithm.data.test
         if self.version is None or not part.rows:
             return {}, {}
-        answer = await self.ask(None)
+        answer = await self.ask_until_heard()
         known = not is_absent(answer.logits)
         return measure(answer.logits, part.y, "test") if known else {}, answer.absent
 

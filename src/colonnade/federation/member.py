@@ -52,6 +52,8 @@ WAITING = "waiting for the others"
 TRAINED = ("trained", "testing", "answering questions", "done")
 KEEP = 0.1  # seconds between two checkpoints, at least
 SHARE = 0.005  # of the training so far: not more often than that
+TRIES = 5  # of a test, while somebody who is there was not heard
+SLACK = 2  # rounds that do not matter
 COST = 0.03  # of the time, at most, is spent on checkpoints
 AGAIN = 2 * SECOND  # between two attempts to write what a full disk refused
 RETURN = 3.0  # seconds that a trained label holder, started again, waits for the others
@@ -106,6 +108,7 @@ class Account(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rows: list[Line] = []
     number: Count = 0  # of the call
     silent: list[Name] = []
+    alone: Count = 0  # rounds without labels that the sender did
 
 
 @dataclass(frozen=True)
@@ -171,8 +174,9 @@ class Member:
         self.post.returns, self.post.silence = net.returns, net.silence
         self.post.loudness.multiple = net.loudness or math.inf
         self.algorithm.extra_epochs = net.extra_epochs
+        self.algorithm.behind = self.behind
         self.algorithm.keep_now = lambda _: self.keep(self.net.rounds_begun)
-        self.attendance = Attendance(tuple(self.post.peers))
+        self.attendance = Attendance(self.party, tuple(self.post.peers))
         self.record = Record(folder, federation)
         self.state = State(rounds=self.algorithm.total_rounds)
         self.calls: deque[tuple[int, Call]] = deque(maxlen=CALLS)  # with the era they belong to
@@ -210,6 +214,7 @@ class Member:
             far = "trained already" if self.trained_before else f"{start.resume_at:,} rounds"
             log.info("%s: going on from its checkpoint: %s", self.party, far)
             self.attendance.restore(self.algorithm.also.get("attendance"))
+            self.state.round = min(start.resume_at, self.state.rounds)
         versions.recall()
         versions.announce(start)
         self.record.begin()
@@ -251,7 +256,10 @@ class Member:
 
     def began(self, round: int) -> None:
         self.state.round = round + 1
-        self.attendance.count(round, self.taking_part(round))
+        if round < self.algorithm.unlabelled_rounds:  # each for itself
+            self.attendance.alone[self.party] += 1
+        elif not self.algorithm.frozen:
+            self.attendance.count(round, self.taking_part(round))
         so_far = (self.clock.now - self._begun) / SECOND
         pause = max(KEEP, SHARE * so_far, self._cost / COST)
         if self.clock.now - self._kept >= pause * SECOND:
@@ -261,6 +269,11 @@ class Member:
         lately = (round - 1, 0)
         known = self.post.peers.items()
         return [p for p, k in known if k.there and not k.late and (round < 2 or k.reached(lately))]
+
+    def behind(self) -> list[str]:
+        """Those who are there and took part in fewer rounds than a training has."""
+        rounds = self.algorithm.labelled_rounds
+        return [p for p in self.post.present() if self.attendance.seen[p].rounds < rounds - SLACK]
 
     def learnt(self, point: Point) -> None:
         self.record.add(point)
@@ -336,7 +349,8 @@ class Member:
             metrics, notes = await self.test()
             await self.collect_accounts()
             self.state.metrics |= metrics
-            notes += self.about_the_model() + self.attendance.notes()
+            unlabelled = self.algorithm.unlabelled_rounds
+            notes += self.about_the_model() + self.attendance.notes(unlabelled)
             self.state.result = self.record.result(metrics, self.net.round + 1, notes)
         self.state.stage = "answering questions"
         while not self.once:
@@ -383,7 +397,7 @@ class Member:
         notes, part = list(self.own.data.notes), self.algorithm.data.test
         if not part.rows:
             return {}, notes
-        answer = await self.ask(None)
+        answer = await self.ask_until_heard()
         if answer.absent:
             notes.append(f"tested without {with_reasons(answer.absent)}")
         return measure(answer.logits, part.y, "test"), notes
@@ -403,6 +417,18 @@ class Member:
         if not peer.there:
             return self.clock.now - peer.since < patience
         return not peer.reached((END, 0)) or party not in self.post.parts_of
+
+    async def ask_until_heard(self) -> Answer:
+        """The test rows; again if somebody who is there, and has its part, was not heard: parties
+        that have just returned may not have found each other yet."""
+        answer = await self.ask(None)
+        for _ in range(TRIES):
+            missed = [p for p in answer.absent if self.post.peers[p].there]
+            if not set(missed) - self.lacking().keys():
+                break
+            await self.clock.sleep_until(self.clock.now + SECOND)
+            answer = await self.ask(None)
+        return answer
 
     async def ask(self, ids: list[str] | None) -> Answer:
         """What everybody who is there makes of these rows."""
@@ -505,7 +531,8 @@ class Member:
             self.over = self.once
         elif call.account:
             rows = [Line(*msgspec.structs.astuple(row)) for row in self.record.rows()]
-            self.post.tell(sender, CALL, note=text(Account(rows)))
+            alone = self.attendance.alone[self.party]
+            self.post.tell(sender, CALL, note=text(Account(rows, alone=alone)))
         else:
             self.calls.append((self.post.era, call))
 
@@ -515,7 +542,9 @@ class Member:
             for party in self.post.peers.keys() & set(account.silent):
                 own = "lacks some of these rows" if party == sender else f"not heard by {sender}"
                 reasons.setdefault(party, own)
-        elif account.rows:
+            return
+        self.attendance.alone[sender] = account.alone
+        if account.rows:
             kinds = {exchange.kind for exchange in self.algorithm.exchanges}
             for row in account.rows:
                 to = row.receiver in self.federation.members
