@@ -3,11 +3,13 @@
 For each method: `colonnade up` on digits, undisturbed, then with a random process killed about
 every two seconds, for many seeds. A run is *within* if its test accuracy is at most one point below
 the undisturbed one, *explained* if it is lower and its notes name the parties that the model or the
-test lacks, and *silent* if it is lower and nothing says so.
+test lacks, or that missed more than a fifth of the rounds, and *silent* if it is lower and nothing
+says so.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping
@@ -56,10 +58,17 @@ class Chaos:
         if accuracy >= self.undisturbed - POINT - 1e-9:
             return "within"
         named = any(note.startswith(("tested without", "the model lacks")) for note in notes)
-        return "explained" if named else "silent"
+        return "explained" if named or any(map(missed_much, notes)) else "silent"
 
     def count(self, kind: str) -> int:
         return sum(self.kind(accuracy, notes) == kind for _, accuracy, _, notes in self.runs)
+
+
+def missed_much(note: str) -> bool:
+    """Whether a note names a party that missed more than a fifth of the rounds."""
+    found = re.search(r": ([\d,]+) of ([\d,]+) rounds", note)
+    took, of = (int(n.replace(",", "")) for n in found.groups()) if found else (1, 1)
+    return took < 0.8 * of
 
 
 def federate(name: str, method: Mapping[str, Any], folder: Path, seed: int | None) -> Any:

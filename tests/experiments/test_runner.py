@@ -64,7 +64,7 @@ def test_every_combination_runs_and_leaves_its_files(tmp_path: Path) -> None:
         assert 0 <= (result.metrics["test_accuracy"] or 0) <= 1
         curve = read_history(outcome.folder, result.run)
         assert [point["epoch"] for point in curve] == [1, 2]
-        last_decision = 4 * 2 * 4 if result.method != "one place" else 0
+        last_decision = 4 * 3 * 4 if result.method != "one place" else 0
         assert curve[-1]["bytes"] == (result.cost["bytes"] or 0) - last_decision
         ledger = read_ledger(outcome.folder, result.run)
         trained = [row for row in ledger if row.phase == "training"]
@@ -88,7 +88,7 @@ def test_bytes_without_faults_are_what_the_algorithm_says(tmp_path: Path) -> Non
     """Each client and each row: one embedding there, one gradient back, 16 numbers of 4 bytes."""
     experiment = small(seeds=[0], faults=[{"name": "none"}])
     result = run_experiment(experiment, tmp_path / "out").results[-1]
-    rows, epochs, clients, decision = 180, 2, 4, 2 * 4
+    rows, epochs, clients, decision = 180, 2, 4, 3 * 4
     embeddings = rows * epochs * clients * 16 * 4
     assert result.cost["bytes"] == 2 * embeddings + epochs * clients * decision
 

@@ -9,8 +9,10 @@ register per client, with that client's newest encoding, and a replay of what it
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
-from typing import Literal
+from pathlib import Path
+from typing import BinaryIO, Literal
 
 import msgspec
 import torch
@@ -37,6 +39,7 @@ from colonnade.network import (
 from colonnade.seeds import torch_stream
 
 RATES = {"clients": 2e-3, "aggregators": 2e-3, "owner": 8e-2}
+REPLAY = ".replay"
 
 
 class DVFLSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -225,6 +228,21 @@ class DVFL(Algorithm):
         self.newest = inbox.latest(self.registers).concat()  # [aggregators, rows, W_g]
         locally(self.replay.append, self.newest, net.alive(self.aggregators))
 
+    def keep(self, net: Network, rounds: int | None = None) -> None:
+        """A real aggregator keeps its replay as well."""
+        if self.checkpoints is not None and net.here(self.aggregators):
+            self.also["replay"] = self.replay.write(self.checkpoints, self.here(net))
+        super().keep(net, rounds)
+
+    def resume(self, net: Network) -> bool:
+        resumed = super().resume(net)
+        if resumed and self.checkpoints is not None and "replay" in self.also:
+            self.replay.take_up(self.checkpoints, self.here(net), self.also["replay"])
+        return resumed
+
+    def here(self, net: Network) -> list[str]:
+        return [self.aggregators.parties[i] for i in net.here(self.aggregators)]
+
     async def compress(self, net: Network) -> None:
         """Aggregators go on with what they remember, until they had all their epochs."""
         async for t in net.rounds(range(self.rounds_of_replay)):
@@ -313,19 +331,27 @@ def received(inbox: Inbox) -> Tensor:
     return torch.cat([joined, came.to(joined.dtype)], 2)
 
 
+def _opened(path: Path) -> BinaryIO:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path.open("r+b" if path.exists() else "w+b")
+
+
 class Replay:
     """What each aggregator here has read and may train on again. A short last batch is not kept."""
 
     def __init__(self, members: int, keep: int | None, rows: int, width: int) -> None:
         self.keep, self.rows, self.width = keep, rows, width
         self.kept: list[list[Tensor]] = [[] for _ in range(members)]
+        self.seen = [0] * members  # batches kept so far, those that were dropped again included
+        self.written = [0] * members  # of these, on the disk
 
     def append(self, b: Tensor, up: Tensor) -> None:
         """b is [aggregators here, rows, width]; one that is down drops it."""
         if self.keep == 0 or b.shape[1] < self.rows:
             return
-        for kept, batch, alive in zip(self.kept, b, up.tolist(), strict=True):
+        for i, (kept, batch, alive) in enumerate(zip(self.kept, b, up.tolist(), strict=True)):
             if alive:
+                self.seen[i] += 1
                 kept.append(batch)
                 if self.keep is not None:
                     del kept[: -self.keep]
@@ -334,6 +360,36 @@ class Replay:
         """Gigabytes that nobody will read again."""
         for kept in self.kept:
             kept.clear()
+        self.seen = [0] * len(self.kept)
+
+    def write(self, folder: Path, parties: Sequence[str]) -> list[int]:
+        """Write the batches that are new since the last time, each in its place in a file that
+        holds as many as are kept. How many there were."""
+        size = self.rows * self.width * 4
+        for i, party in enumerate(parties):
+            new = min(self.seen[i] - self.written[i], len(self.kept[i]))
+            if new <= 0:
+                continue
+            with _opened(folder / f"{party}{REPLAY}") as file:
+                for n, batch in enumerate(self.kept[i][-new:], self.seen[i] - new):
+                    file.seek((n if self.keep is None else n % self.keep) * size)
+                    file.write(batch.contiguous().numpy().tobytes())
+            self.written[i] = self.seen[i]
+        return list(self.seen)
+
+    def take_up(self, folder: Path, parties: Sequence[str], seen: Sequence[int]) -> None:
+        """The inverse of `write`."""
+        size = self.rows * self.width * 4
+        for i, party in enumerate(parties):
+            path = folder / f"{party}{REPLAY}"
+            data = path.read_bytes() if seen[i] and path.exists() else b""
+            slots = len(data) // size
+            first = 0 if self.keep is None else max(0, seen[i] - self.keep)
+            order = [n if self.keep is None else n % self.keep for n in range(first, seen[i])]
+            parts = [bytearray(data[n * size : (n + 1) * size]) for n in order if n < slots]
+            shape = (self.rows, self.width)
+            self.kept[i] = [torch.frombuffer(p, dtype=torch.float32).view(shape) for p in parts]
+            self.seen[i] = self.written[i] = seen[i]
 
     @property
     def filled(self) -> Tensor:

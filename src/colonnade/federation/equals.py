@@ -82,6 +82,8 @@ class Equal(Member):
             self.state.metrics |= metrics
             notes = [*self.own.data.notes, OWN]
             notes += [f"tested without {with_reasons(away)}"] if away else []
+            if self.version is None:
+                notes.append(f"{self.party} has no part of the model: it was away when it was made")
             notes += self.about_the_model() + self.attendance.notes()
             self.state.result = self.record.result(metrics, self.net.round + 1, notes)
         self.post.reach(TESTED)
@@ -121,6 +123,7 @@ class Equal(Member):
         net = self.quickly((*TESTING, *self.version), "test")
         metrics = await self.algorithm.test(net)
         self.busy -= 1
+        self.post.passes((*TESTING, END, 0), forget=True)
         return metrics, self.absent(there, net.silent, {})
 
     async def test_late(self) -> tuple[dict[str, float], dict[str, str]]:
@@ -156,6 +159,7 @@ class Equal(Member):
         net = self.beside(call)
         logits = await self.algorithm.predict(net, self.part(ids))
         self.busy -= 1
+        self.post.passes((*self.place_of(call), END, 0), forget=True)
         self.note()
         return Answer(logits, self.absent(there, net.silent, {}))
 

@@ -136,9 +136,10 @@ def up(
     chaos = None if kill_every is None else begin_chaos(kill_every, seed, say)
     with private(folder), running(Local(federation, folder)) as local:
         _wait(local, chaos, watch, say)
-    found = read_results(folder / federation.speaker)
+    found = [one for party in federation.label_holders for one in read_results(folder / party)]
     if not found:
         raise ColonnadeError(f"{federation.speaker} has no result; see {folder}")
+    found.sort(key=lambda one: not one.metrics)  # a device without a part of the model has none
     if chaos is not None:
         say(f"{chaos.kills} processes were killed while the training went on.")
     return found[0]

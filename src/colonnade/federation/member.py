@@ -440,6 +440,7 @@ class Member:
         logits = await self.algorithm.predict(net, self.part(ids))
         await self.hear_out(call, [p for p in there if p not in net.silent])
         told = self.silences.pop(call.number, {})
+        self.post.passes(done_with(call), forget=True)
         self.note()
         return Answer(logits, self.absent(there, net.silent, told))
 

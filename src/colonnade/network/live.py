@@ -162,11 +162,21 @@ class Live(ProjectedNetwork):
 
     async def reunite(self) -> None:
         lately = (*self.place, self.rounds_begun - WINDOW, 0)
-        await self._everybody(lambda party: self.post.peers[party].reached(lately))
+        beyond = (*self.place, self.rounds_begun, self.step + 1)
 
-    async def _everybody(self, ready: Callable[[str], bool]) -> None:
-        """Until every neighbour is ready, but for those who are away for long, or owe it for
-        long."""
+        def ready(party: str) -> bool:
+            return self.post.peers[party].reached(lately)
+
+        def gone_on() -> bool:  # others did not wait any longer, and wait for this party now
+            return any(k.there and k.reached(beyond) for k in self.post.peers.values())
+
+        await self._everybody(ready, gone_on)
+
+    async def _everybody(
+        self, ready: Callable[[str], bool], over: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Until every neighbour is ready, but for those who are away for long, or owe it for long;
+        or until it is `over`."""
         limit = self.clock.now + int(self.post.silence * SECOND)
 
         def awaited() -> list[str]:
@@ -177,7 +187,7 @@ class Live(ProjectedNetwork):
         if away := [party for party in awaited() if not self.post.peers[party].there]:
             seconds = self.post.returns
             log.info("%s: waiting up to %.0f s for %s", self.party, seconds, ", ".join(away))
-        await self._attend(lambda: not awaited(), awaited)
+        await self._attend(lambda: over() or not awaited(), awaited)
 
     def _may_return(self, peer: Peer) -> bool:
         return self.clock.now - peer.since < self.post.returns * SECOND
