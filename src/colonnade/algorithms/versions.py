@@ -78,8 +78,11 @@ class Versions:
         net.announce(Parts(tuple(kept), committed=self.algorithm.committed))
 
     def keep_only(self, rounds: Iterable[int]) -> None:
-        """Forget the versions of other rounds."""
+        """Forget the versions of other rounds. A party that has none of these keeps its newest, so
+        that it can say what it has."""
         wanted = set(rounds)
+        if self.parts and not any(round in wanted for _, round in self.parts):
+            wanted.add(max(self.parts)[1])
         for version in [v for v in self.parts if v[1] not in wanted and v != self.final]:
             del self.parts[version]
             self.unwritten.discard(version)

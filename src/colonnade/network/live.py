@@ -167,8 +167,9 @@ class Live(ProjectedNetwork):
         def ready(party: str) -> bool:
             return self.post.peers[party].reached(lately)
 
-        def gone_on() -> bool:  # others did not wait any longer, and wait for this party now
-            return any(k.there and k.reached(beyond) for k in self.post.peers.values())
+        def gone_on() -> bool:  # among equals: others waited no longer, and now wait for this party
+            equals = self.post.leader is None
+            return equals and any(k.there and k.reached(beyond) for k in self.post.peers.values())
 
         await self._everybody(ready, gone_on)
 
