@@ -14,20 +14,29 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import msgspec
 import pytest
-from tests.federation.test_member import member
+import safetensors
+import safetensors.torch
+import torch
+from tests.federation.test_equals import CALM
+from tests.federation.test_member import calm, member
 from torch import Tensor
 
 from colonnade.algorithms.algorithm import Algorithm, Decision
 from colonnade.algorithms.dvfl import DVFL
 from colonnade.algorithms.fedonce import FedOnce
+from colonnade.errors import InputError
 from colonnade.federation.federation import Federation
 from colonnade.federation.files import parse_federation
-from colonnade.federation.member import Member
+from colonnade.federation.member import WAITING, Member, Question
+from colonnade.federation.status import status
+from colonnade.network.clock import SECOND, Clock
 from colonnade.network.live import Live
 from colonnade.network.network import Network
-from colonnade.network.parts import Version
-from colonnade.network.transport.storm import Crew, StormSeat
+from colonnade.network.parts import Kept, Parts, Version
+from colonnade.network.transport.storm import Crew, Storm, StormSeat
+from colonnade.network.wire import read_note
 
 STORMS = 48  # of the thousand that `python -m bench storms` runs
 PARTS = 12
@@ -41,8 +50,8 @@ METHODS: dict[str, dict[str, Any]] = {
 }
 
 
-def small(name: str, parties: int) -> Federation:
-    method = {"algorithm": name.split()[0], **METHODS[name]}
+def small(name: str, parties: int, **more: Any) -> Federation:
+    method = {"algorithm": name.split()[0], **METHODS[name], **more}
     data = {"dataset": "digits", "rows": 120, "test": 0.5, "parties": parties}
     network = {"gather": 5.0, "patience": 0.5}
     table = {"name": "test", "data": data, "method": method, "network": network}
@@ -156,3 +165,224 @@ def check(fed: Federation, members: dict[str, Member], oracle: Oracle) -> None:
         if f"{party} (" not in notes:
             assert one.version == speaker.version, f"{party} has {one.version}, and is not named"
             oracle.check(one, speaker.version)
+
+
+# -- stories ---------------------------------------------------------------------------------------
+
+
+class Hall:
+    """Parties in one process that can be ended, started again, and asked."""
+
+    def __init__(self, fed: Federation, folder: Path) -> None:
+        self.fed, self.folder, self.clock = fed, folder, Clock()
+        self.storm = Storm(self.clock, 0, CALM)
+        self.members: dict[str, Member] = {}
+        self.tasks: dict[str, Any] = {}
+
+    def start(self, *parties: str, once: bool = False) -> None:
+        for party in parties:
+            seat = self.storm.seat(party)
+            one = member(self.fed, seat, self.folder, self.clock.now // 1000 + 1)
+            one.once = once
+            self.members[party] = one
+            self.tasks[party] = self.clock.spawn(one.live(), party)
+
+    def kill(self, party: str) -> None:
+        self.members[party].transport.close()  # pyright: ignore[reportAttributeAccessIssue]
+        self.clock.cancel(self.tasks[party])
+
+    async def until(self, ready: Callable[[], bool], seconds: float = 300) -> None:
+        limit = self.clock.now + int(seconds * SECOND)
+        while not ready():
+            assert self.clock.now < limit, "takes too long"
+            await self.clock.sleep_until(self.clock.now + SECOND // 100)
+
+    async def trained(self) -> Member:
+        leader = self.members[self.fed.speaker]
+        await self.until(lambda: leader.state.stage == "answering questions")
+        return leader
+
+    async def ask(self) -> Any:
+        answers: list[Any] = []
+        leader = self.members[self.fed.speaker]
+        leader.questions.append(Question(["1", "2", "3"], answers.append))
+        leader.wake.notify()
+        await self.until(lambda: bool(answers))
+        return answers[0]
+
+    def tell(self, story: Callable[[], Any]) -> None:
+        self.clock.run(("story", story()))
+
+
+@pytest.mark.parametrize("name", ["splitnn", "dvfl", "fedonce"])
+def test_a_party_that_lost_its_disk_after_the_training_is_absent_and_named(
+    name: str, tmp_path: Path
+) -> None:
+    hall = Hall(small(name, 3), tmp_path)
+
+    async def story() -> None:
+        hall.start(*hall.fed.members)
+        leader = await hall.trained()
+        assert (await hall.ask()).absent == {}
+        hall.kill("client1")
+        shutil.rmtree(tmp_path / "client1")
+        await hall.clock.sleep_until(hall.clock.now + 2 * SECOND)
+        hall.start("client1")
+        await hall.clock.sleep_until(hall.clock.now + 5 * SECOND)
+        answer = await hall.ask()
+        assert answer.absent == {"client1": "untrained"}
+        assert leader.lacking() == {"client1": "untrained"}
+        assert status(hall.members["client1"])["model"] == "untrained"
+
+    hall.tell(story)
+
+
+def test_a_party_that_was_away_when_the_best_version_was_made_is_named_with_its_round(
+    tmp_path: Path,
+) -> None:
+    fed = small("splitnn", 3, epochs=20, lr=0.01)
+    network = msgspec.structs.replace(fed.network, extra_epochs=0, gather=0.5)
+    hall = Hall(msgspec.structs.replace(fed, network=network), tmp_path)
+
+    async def story() -> None:
+        hall.start(*hall.fed.members)
+        await hall.until(lambda: bool(hall.members["client2"].algorithm.versions.parts))
+        hall.kill("client2")
+        leader = await hall.trained()
+        assert leader.version is not None
+        hall.start("client2")
+        await hall.clock.sleep_until(hall.clock.now + 3 * SECOND)
+        why = (await hall.ask()).absent["client2"]
+        assert f"the model is of round {leader.version[1] + 1}" in why
+        assert why.startswith("has round ")
+        assert leader.state.result is not None
+        said = " ".join(leader.state.result.notes)
+        assert "tested without client2 (away)" in said
+        assert "client2: " in said
+        assert f"of {leader.attendance.rounds:,} rounds" in said
+
+    hall.tell(story)
+
+
+def test_a_training_goes_on_for_one_that_lacks_the_best_version(tmp_path: Path) -> None:
+    """Away for most epochs and back at the end: everybody has a part of the model."""
+    hall = Hall(small("splitnn", 3, epochs=20, lr=0.01), tmp_path)
+
+    async def story() -> None:
+        hall.start(*hall.fed.members)
+        server = hall.members["server"]
+        await hall.until(lambda: server.state.round > 2)
+        hall.kill("client2")
+        hall.clock.call_at(hall.clock.now + SECOND, lambda: hall.start("client2"))
+        leader = await hall.trained()
+        epochs = [point["epoch"] for point in leader.record.points]
+        assert max(epochs) > 20
+        assert not leader.lacking()
+        assert (await hall.ask()).absent == {}
+
+    hall.tell(story)
+
+
+def test_a_full_disk_at_the_end_loses_no_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The part stays in memory and answers; it is written, and then acknowledged, when there is
+    room."""
+    hall = Hall(small("splitnn", 3), tmp_path)
+    save, full = safetensors.torch.save_file, [True]
+
+    def save_file(tensors: Any, path: Path, facts: Any = None) -> None:
+        if full[0] and Path(path).is_relative_to(tmp_path / "client1"):
+            raise safetensors.SafetensorError("No space left on device (os error 28)")
+        save(tensors, path, facts)
+
+    monkeypatch.setattr("safetensors.torch.save_file", save_file)
+
+    async def story() -> None:
+        hall.start(*hall.fed.members)
+        leader = await hall.trained()
+        one = hall.members["client1"]
+        assert "it stays in memory until there is room" in caplog.text
+        assert leader.version is not None
+        assert (await hall.ask()).absent == {}
+        assert not leader.post.keeps("client1", leader.version)
+        assert not list((tmp_path / "client1").rglob("*.safetensors"))
+        full[0] = False
+        await hall.clock.sleep_until(hall.clock.now + 10 * SECOND)
+        assert leader.post.keeps("client1", leader.version)
+        assert one.saved == leader.version
+        assert list((tmp_path / "client1" / "models").rglob("client1.safetensors"))
+
+    hall.tell(story)
+
+
+def test_a_label_holder_that_returns_after_its_test_does_not_wait_for_those_who_left(
+    tmp_path: Path,
+) -> None:
+    hall = Hall(small("splitnn", 2), tmp_path)
+
+    async def story() -> None:
+        hall.start(*hall.fed.members)
+        before = (await hall.trained()).state.result
+        for party in hall.fed.members:
+            hall.kill(party)
+        hall.start("server", once=True)
+        await hall.until(lambda: hall.members["server"].over, seconds=10)
+        assert hall.members["server"].state.result == before
+
+    hall.tell(story)
+
+
+def test_the_label_holder_waits_for_everybody_and_says_for_whom(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="colonnade")
+    fed = small("splitnn", 2)
+    hall = Hall(
+        msgspec.structs.replace(fed, network=msgspec.structs.replace(fed.network, gather=None)),
+        tmp_path,
+    )
+
+    async def story() -> None:
+        hall.start("server", "client0")
+        await hall.clock.sleep_until(1000 * SECOND)
+        assert hall.members["server"].state.stage == WAITING
+        assert "server: waiting for client1" in caplog.text
+        hall.start("client1")
+        assert not (await hall.trained()).attendance.notes()
+
+    hall.tell(story)
+
+
+@pytest.mark.parametrize("suffix", [".checkpoint.safetensors", ".part.safetensors"])
+@pytest.mark.parametrize("how", ["missing", "misshapen", "not finite"])
+def test_a_broken_file_is_refused_with_a_sentence(how: str, suffix: str, tmp_path: Path) -> None:
+    fed = small("splitnn", 2)
+    calm(fed, tmp_path)
+    for path in (tmp_path / "client0" / "checkpoints").glob(f"*{suffix}"):
+        with safetensors.safe_open(path, "pt") as file:  # pyright: ignore[reportPrivateImportUsage]
+            facts = file.metadata()
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        name = min(tensors)
+        broken = {"misshapen": tensors[name][:1], "not finite": tensors[name] * torch.nan}
+        changed = {**tensors, name: broken.get(how, tensors[name])}
+        if how == "missing":
+            del changed[name]
+        safetensors.torch.save_file(changed, path, facts)
+    says = {"missing": "has no tensor", "misshapen": "expected", "not finite": "not finite"}[how]
+    with pytest.raises(InputError, match=rf"client0\..*{says}.*--fresh"):
+        calm(fed, tmp_path)
+
+
+def test_what_a_party_keeps_and_what_it_lacks() -> None:
+    parts = Parts((Kept((7, 20)), Kept((7, 41), durable=False)))
+    assert parts.have((7, 41))
+    assert not parts.durable((7, 41))
+    assert parts.lack((7, 20)) == ""
+    assert parts.lack((7, 124)) == "has round 42, the model is of round 125"
+    assert parts.lack((8, 41)) == "has round 42 of another training"
+    assert Parts().lack((1, 1)) == "untrained"
+    final = Parts((Kept((7, 20), final=True),))
+    assert final.have((9, 300))
+    assert not final.have((7, 19))
+    assert read_note(parts.text(), Parts) == parts

@@ -139,10 +139,15 @@ def up(
     found = [one for party in federation.label_holders for one in read_results(folder / party)]
     if not found:
         raise ColonnadeError(f"{federation.speaker} has no result; see {folder}")
-    found.sort(key=lambda one: not one.metrics)  # a device without a part of the model has none
+    found.sort(key=lambda one: (not one.metrics, lacks(one)))  # of equals, one that lacks nobody
     if chaos is not None:
         say(f"{chaos.kills} processes were killed while the training went on.")
     return found[0]
+
+
+def lacks(result: Result) -> int:
+    """How many parties a result's model was made without."""
+    return sum(note.startswith("the model lacks") for note in result.notes)
 
 
 @contextmanager

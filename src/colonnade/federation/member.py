@@ -486,6 +486,7 @@ class Member:
                 finish(self.post)  # the label holder was away, and asks who is ready
             if not self.calls:
                 await self.clock.wait(self.post.news, self.clock.now + SECOND)
+                self.note()
                 continue
             asked_in, call = self.calls.popleft()
             if asked_in == self.post.era and (asked_in, call.number) > self.answered:
