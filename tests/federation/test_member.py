@@ -115,7 +115,8 @@ def test_a_training_survives_a_storm(
 
     crew = Crew(seed, fed.members, live)
     crew.run(crashes=(0, 2, 6, 12)[seed % 4])
-    leader = members[fed.speaker]
+    able = [members[party] for party in fed.label_holders if members[party].version is not None]
+    leader = able[0]  # where nobody leads, a device that was away may have no part of the model
     assert leader.state.result is not None
     weights = {p: one.algorithm.tensors(one.net)[p] for p, one in members.items()}
     assert all(bool(v.isfinite().all()) for mine in weights.values() for v in mine.values())

@@ -130,12 +130,6 @@ def weather(seed: int, folder: Path) -> tuple[Federation, dict[str, Member]]:
     return fed, members
 
 
-def named(fed: Federation, members: dict[str, Member]) -> str:
-    result = members[fed.speaker].state.result
-    assert result is not None
-    return " ".join(result.notes)
-
-
 @pytest.mark.parametrize("part", range(PARTS))
 def test_parts_that_are_used_together_were_measured_together(part: int, tmp_path: Path) -> None:
     for seed in range(part, STORMS, PARTS):
@@ -157,12 +151,14 @@ def in_a_storm(seed: int, folder: Path) -> None:
 
 
 def check(fed: Federation, members: dict[str, Member], oracle: Oracle) -> None:
-    speaker = members[fed.speaker]
+    """Where nobody leads, a device that was away may have no part, and then has no result."""
+    speaker = next(members[p] for p in fed.label_holders if members[p].version is not None)
     assert speaker.version is not None
-    notes = named(fed, members)
+    assert speaker.state.result is not None
+    notes = " ".join(speaker.state.result.notes)
     oracle.check(speaker, speaker.version)
     for party, one in members.items():
-        if f"{party} (" not in notes:
+        if one.version is not None and f"{party} (" not in notes:
             assert one.version == speaker.version, f"{party} has {one.version}, and is not named"
             oracle.check(one, speaker.version)
 

@@ -31,7 +31,10 @@ if TYPE_CHECKING:
 
 SUFFIX = ".checkpoint.safetensors"
 MEMORY = ".memory.safetensors"
-START_OVER = "restore the file, or start this party over with --fresh"
+START_OVER = (
+    "restore the file, or delete it: without it the party goes on with the parts of the model that "
+    "it keeps beside it, and joins a training that is under way; --fresh forgets these, too"
+)
 
 
 class CheckpointError(ColonnadeError):
@@ -77,7 +80,7 @@ def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             return tensors, json.loads((file.metadata() or {})["facts"])
     except (OSError, safetensors.SafetensorError, KeyError, ValueError) as error:
-        raise InputError(f"{path}: not a checkpoint ({error})") from error
+        raise InputError(f"{path}: not a checkpoint ({error}); {START_OVER}") from error
 
 
 def facts_of(path: Path) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from colonnade.experiments import page, plots
 from colonnade.experiments.findings import lead, verdict
 from colonnade.experiments.results import (
     CONFIG,
+    RESULTS,
     Result,
     read_course,
     read_history,
@@ -71,12 +72,19 @@ def write_report(folder: Path) -> Path:
     )
 
 
+def _for_example(path: Path) -> str:
+    """A party's folder in that of `up`."""
+    found = sorted(path.glob(f"*/{RESULTS}"))
+    return f": {found[0].parent}" if found else ""
+
+
 def _read(path: Path) -> Folder:
     if not path.is_dir():
         raise InputError(f"{path}: there is no such folder; give the --out folder of a run")
     if not (path / CONFIG).is_file():
         raise InputError(
-            f"{path}: not an output folder (no {CONFIG}); give the --out folder of a run"
+            f"{path}: not an output folder (no {CONFIG}); give the --out folder of a run, or that "
+            f"of a party{_for_example(path)}"
         )
     try:
         text = (path / CONFIG).read_text(encoding="utf-8")

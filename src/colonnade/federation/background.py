@@ -4,19 +4,36 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 
 from colonnade.errors import ColonnadeError
 
 log = logging.getLogger(__name__)
 
+PAUSE = 30.0  # seconds
+
 Job = Callable[[], None]
+
+
+class Trouble:
+    """Tells that something cannot be written: at once, then at most every half a minute."""
+
+    def __init__(self, log: logging.Logger) -> None:
+        self.log, self.next, self.count = log, 0.0, 0
+
+    def tell(self, text: str) -> None:
+        self.count += 1
+        if time.monotonic() >= self.next:
+            self.next = time.monotonic() + PAUSE
+            self.log.error("%s (%d such errors so far)", text, self.count)
 
 
 class Background:
     """Does the newest job; one that still waits when a newer one comes is left out."""
 
-    def __init__(self) -> None:
+    def __init__(self, trouble: Trouble | None = None) -> None:
+        self._trouble = trouble or Trouble(log)
         self._changed = threading.Condition()
         self._next: Job | None = None
         self._busy = False
@@ -41,7 +58,7 @@ class Background:
                 if job is not None:
                     job()
             except ColonnadeError as error:
-                log.error("%s", error)
+                self._trouble.tell(str(error))
             finally:
                 with self._changed:
                     self._busy = False

@@ -53,6 +53,7 @@ class Equal(Member):
         self.asked = born  # so that calls of another life are not taken for new ones
         self.heard_of: dict[str, int] = {}  # the newest call of each caller
         self.busy = 0  # answers that are being worked on
+        self.in_use: Version | None = None  # the version that most keep
         self.to_do: dict[str, deque[Call]] = {}  # by caller; there while one is worked off
 
     async def train(self, net: Live) -> None:
@@ -83,16 +84,16 @@ class Equal(Member):
             notes = [*self.own.data.notes, OWN]
             notes += [f"tested without {with_reasons(away)}"] if away else []
             if self.version is None:
-                notes.append(f"{self.party} has no part of the model: it was away when it was made")
+                notes.append(self.why_not())
             notes += self.about_the_model() + self.attendance.notes()
-            self.state.result = self.record.result(metrics, self.net.round + 1, notes)
+            self.report_result(metrics, notes)
         self.post.reach(TESTED)
         for party in self.post.present():
             self.post.beat(party)
         self.state.stage = "answering questions"
         while not self.once:
-            question = await self.next_question()
-            question.reply(await self.ask(question.ids))
+            if (question := await self.next_question()) is not None:
+                question.reply(await self.ask(question.ids))
         await self.see_off()
         self.over = True
 
@@ -102,17 +103,24 @@ class Equal(Member):
         return super().unsettled(party, peer, patience) and not (begun and not peer.there)
 
     def choose_version(self) -> None:
-        """The best version that this device keeps; of two, the one that more neighbours keep. A
-        device that has none cannot answer."""
-        mine = sorted(self.algorithm.versions.parts)
-        best = self.algorithm.progress["best"]
+        """The version that most of this device and its neighbours keep; of two, the best. A device
+        that lacks it, because it was away, has no part of the model and cannot answer."""
+        best, told = self.algorithm.progress["best"], list(self.post.parts_of.values())
+        known = {kept.version for parts in [self.post.parts, *told] for kept in parts.kept}
 
         def rank(version: Version) -> tuple[int, bool, Version]:
-            others = self.post.parts_of.values()
-            return sum(p.have(version) for p in others), version[1] == best, version
+            support = sum(parts.have(version) for parts in [self.post.parts, *told])
+            return support, version[1] == best, version
 
-        if mine:
-            self.use(max(mine, key=rank))
+        if known:
+            self.in_use = max(known, key=rank)
+            if not self.use(self.in_use):
+                log.warning("%s: %s", self.party, self.why_not())
+
+    def why_not(self) -> str:
+        """Why this device cannot answer."""
+        why = "untrained" if self.in_use is None else self.post.parts.lack(self.in_use)
+        return f"{self.party} has no part of the model of its neighbours: {why or 'untrained'}"
 
     async def test_with_all(self) -> tuple[dict[str, float], dict[str, str]]:
         """When all are done with the training, they test together. Metrics, and who was missed."""

@@ -28,7 +28,7 @@ from colonnade.console import printable, with_reasons
 from colonnade.errors import ColonnadeError, Unsuited
 from colonnade.experiments.results import LedgerRow, Result
 from colonnade.federation.attendance import Attendance
-from colonnade.federation.background import Background
+from colonnade.federation.background import Background, Trouble
 from colonnade.federation.digest import differences
 from colonnade.federation.federation import Federation
 from colonnade.federation.own import Own
@@ -52,6 +52,7 @@ WAITING = "waiting for the others"
 TRAINED = ("trained", "testing", "answering questions", "done")
 KEEP = 0.1  # seconds between two checkpoints, at least
 SHARE = 0.005  # of the training so far: not more often than that
+TESTED_WITHOUT = "tested without"
 TRIES = 5  # of a test, while somebody who is there was not heard
 SLACK = 2  # rounds that do not matter
 COST = 0.03  # of the time, at most, is spent on checkpoints
@@ -184,6 +185,7 @@ class Member:
         self.silences: dict[int, dict[str, str]] = {}  # by call: who was not heard, and why
         self.version: Version | None = None  # of the model in use
         self.saved: Version | None = None  # of the model in the folder
+        self.missed_in_test: set[str] = set()
         self.questions: deque[Question] = deque()
         self.wake = Signal()
         self.over = False
@@ -194,6 +196,7 @@ class Member:
         self.trained_before = False  # in an earlier life
         self.asked = 0  # calls so far
         self.background: Background | None = None  # None: what is written is written at once
+        self.trouble = Trouble(log)
         self.stopwatch: Callable[[], float] = lambda: 0.0  # real seconds; none in virtual time
         self._kept = self._begun = self.clock.now
         self._cost = 0.0  # seconds that a checkpoint takes
@@ -251,19 +254,21 @@ class Member:
         self.state.stage, self._begun = "training", self.clock.now
         self.algorithm.checkpoints = None  # by the clock, not after every epoch
         await self.algorithm.train(net)
-        if self.algorithm.versions.parts:  # else it came too late to be trained
+        if self.algorithm.versions.parts:
             self.keep(END - 1)
+        else:
+            log.warning("%s: untrained: it came too late for a part of the model", self.party)
 
     def began(self, round: int) -> None:
         self.state.round = round + 1
-        if round < self.algorithm.unlabelled_rounds:  # each for itself
-            self.attendance.alone[self.party] += 1
-        elif not self.algorithm.frozen:
-            self.attendance.count(round, self.taking_part(round))
         so_far = (self.clock.now - self._begun) / SECOND
         pause = max(KEEP, SHARE * so_far, self._cost / COST)
         if self.clock.now - self._kept >= pause * SECOND:
             self.keep(round, at_once=False)
+        if round < self.algorithm.unlabelled_rounds:  # each for itself
+            self.attendance.alone[self.party] += 1
+        elif not self.algorithm.frozen:
+            self.attendance.count(round, self.taking_part(round))
 
     def taking_part(self, round: int) -> list[str]:
         lately = (round - 1, 0)
@@ -328,7 +333,7 @@ class Member:
         try:
             write()
         except (CheckpointError, OSError) as error:
-            log.error("%s", error)
+            self.trouble.tell(f"{self.folder}: {error}")
 
     def leave(self) -> None:
         """Politely: with its state kept."""
@@ -351,11 +356,14 @@ class Member:
             self.state.metrics |= metrics
             unlabelled = self.algorithm.unlabelled_rounds
             notes += self.about_the_model() + self.attendance.notes(unlabelled)
-            self.state.result = self.record.result(metrics, self.net.round + 1, notes)
+            self.report_result(metrics, notes)
         self.state.stage = "answering questions"
         while not self.once:
             question = await self.next_question()
-            question.reply(await self.ask(question.ids))
+            if question is None:
+                await self.test_again()
+            else:
+                question.reply(await self.ask(question.ids))
         self.call(Call(self.asked, over=True))
         self.over = True
 
@@ -372,6 +380,8 @@ class Member:
             if best is None or not self.use(best.version):
                 raise ColonnadeError(f"{self.party}: no version of the model was kept to its end")
             self.keep(END - 1)
+        for line in self.about_the_model():
+            log.warning("%s: %s", self.party, line)
 
     def lacking(self) -> dict[str, str]:
         """Who has no part of the model in use, and why."""
@@ -386,11 +396,31 @@ class Member:
     def about_the_model(self) -> list[str]:
         return [f"the model lacks {party}: {why}" for party, why in self.lacking().items()]
 
-    async def next_question(self) -> Question:
+    def report_result(self, metrics: dict[str, float], notes: list[str]) -> None:
+        rounds = self.record.rounds(self.net.round + 1)
+        self.state.result = self.record.result(metrics, rounds, notes)
+
+    async def next_question(self) -> Question | None:
+        """None: somebody whom the test missed has come back with its part."""
         while not self.questions:
             await self.clock.wait(self.wake, self.clock.now + AGAIN)
             self.note()
+            if self.missed_in_test and not self.questions:
+                known = {party: self.post.peers[party] for party in self.missed_in_test}
+                back = all(peer.there and peer.reached((END, 0)) for peer in known.values())
+                if back and not self.missed_in_test & self.lacking().keys():
+                    return None
         return self.questions.popleft()
+
+    async def test_again(self) -> None:
+        """With those whom the first test missed: the result is replaced if nobody is missing."""
+        log.info("%s: testing again, with %s", self.party, ", ".join(sorted(self.missed_in_test)))
+        before, self.missed_in_test = self.state.result, set()
+        metrics, notes = await self.test()
+        if self.missed_in_test or before is None:
+            return
+        kept = [note for note in before.notes if not note.startswith(TESTED_WITHOUT)]
+        self.report_result(metrics, [*kept, *(n for n in notes if n not in kept)])
 
     async def test(self) -> tuple[dict[str, float], list[str]]:
         """Metrics on the test rows, and what must be said about them."""
@@ -399,7 +429,8 @@ class Member:
             return {}, notes
         answer = await self.ask_until_heard()
         if answer.absent:
-            notes.append(f"tested without {with_reasons(answer.absent)}")
+            notes.append(f"{TESTED_WITHOUT} {with_reasons(answer.absent)}")
+            self.missed_in_test = set(answer.absent)
         return measure(answer.logits, part.y, "test"), notes
 
     async def assemble(self, seconds: float) -> None:

@@ -51,6 +51,9 @@ class Predictor:
         if member.party not in holders:
             self.fail(f"{member.party} does not predict; ask one of {', '.join(holders)}")
             return
+        if member.version is None:
+            self.fail(f"{member.party} has no part of the model; ask another device")
+            return
         self.ids = new_rows(member) if asked.ids is None else asked.ids
         unknown = [one for one in self.ids if one not in member.own.places]
         if unknown:

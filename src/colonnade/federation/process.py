@@ -53,7 +53,7 @@ def _live(party: PartyFile, own: Own, console: Console, once: bool) -> Member:
             once=once,
             quota=quota,
         )
-        member.background, member.stopwatch = Background(), time.perf_counter
+        member.background, member.stopwatch = Background(member.trouble), time.perf_counter
         serve(member, transport)
         with one_thread(), StatusLine(member, console) as line:
             try:

@@ -14,6 +14,7 @@ from pathlib import Path
 import tomli_w
 
 from colonnade.algorithms.algorithm import Point
+from colonnade.errors import InputError
 from colonnade.experiments.results import (
     CONFIG,
     LedgerRow,
@@ -54,8 +55,18 @@ class Record:
     def begin(self) -> None:
         """The folder of a run, as far as it is known at the start."""
         table = {**self.federation.table(), **_plan(self.federation)}
-        self.folder.mkdir(parents=True, exist_ok=True)
-        (self.folder / CONFIG).write_text(tomli_w.dumps(table), encoding="utf-8")
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            (self.folder / CONFIG).write_text(tomli_w.dumps(table), encoding="utf-8")
+        except OSError as error:
+            raise InputError(
+                f"{self.folder}: cannot be written ({error.strerror or error}); make room, or give "
+                "the party file another folder"
+            ) from error
+
+    def rounds(self, so_far: int) -> int:
+        """Rounds of the training, also if this process only heard that it is over."""
+        return max((int(point["round"]) for point in self.points), default=so_far)
 
     def add(self, point: Point) -> None:
         """A point of the training curve; those of rounds that are done again are replaced."""
