@@ -363,6 +363,7 @@ class Algorithm(ABC):
         self.versions.keep_only(wanted)
         if net.round in wanted and decision.version not in self.versions.parts:
             self.versions.take(net, decision.version)
+        self.versions.announce(net)
 
     def keep(self, net: Network, rounds: int | None = None) -> None:
         """Keep the state of the parties here as it is after so many rounds; those begun if not

@@ -103,19 +103,25 @@ class Equal(Member):
         return super().unsettled(party, peer, patience) and not (begun and not peer.there)
 
     def choose_version(self) -> None:
-        """The version that most of this device and its neighbours keep; of two, the best. A device
-        that lacks it, because it was away, has no part of the model and cannot answer."""
-        best, told = self.algorithm.progress["best"], list(self.post.parts_of.values())
-        known = {kept.version for parts in [self.post.parts, *told] for kept in parts.kept}
+        """Of the versions that this device keeps, the one that most neighbours keep as well; of
+        two, the best. A device that lacks a version which most of those who are there keep was away
+        when it was made: it has no part of the model and cannot answer."""
+        there = [self.post.parts_of[p] for p in self.post.present() if p in self.post.parts_of]
+        all_ = [self.post.parts, *there]
+        best = self.algorithm.progress["best"]
 
-        def rank(version: Version) -> tuple[int, bool, Version]:
-            support = sum(parts.have(version) for parts in [self.post.parts, *told])
-            return support, version[1] == best, version
+        def support(version: Version) -> int:
+            return sum(parts.have(version) for parts in all_)
 
-        if known:
-            self.in_use = max(known, key=rank)
-            if not self.use(self.in_use):
-                log.warning("%s: %s", self.party, self.why_not())
+        others = {kept.version for parts in there for kept in parts.kept}
+        mine = {kept.version for kept in self.post.parts.kept}
+        most = max(others - mine, key=support, default=None)
+        if mine:
+            self.in_use = max(mine, key=lambda v: (support(v), v[1] == best, v))
+        if most is not None and 2 * support(most) > len(all_):
+            self.in_use = max([*mine, most], key=support)
+        if self.in_use is None or not self.use(self.in_use):
+            log.warning("%s", self.why_not())
 
     def why_not(self) -> str:
         """Why this device cannot answer."""
