@@ -78,7 +78,7 @@ class Equal(Member):
             missed = self.trained_before or 2 * sum(p.reached(TESTED) for p in there) > len(there)
             test = self.test_late if missed else self.test_with_all
             metrics, away = await test()
-            if any(self.post.peers[p].there for p in away if p not in self.lacking()):
+            if self.worth_another_try(away):
                 metrics, away = await self.test_late()
             self.state.metrics |= metrics
             notes = [*self.own.data.notes, OWN]
@@ -133,6 +133,8 @@ class Equal(Member):
         if self.version is None or not self.algorithm.data.test.rows:
             return {}, {}
         there = self.post.present()
+        if not self.ready_for(self.version):
+            return {}, {self.party: "busy with another version"}
         self.busy += 1
         net = self.quickly((*TESTING, *self.version), "test")
         metrics = await self.algorithm.test(net)
@@ -178,10 +180,12 @@ class Equal(Member):
         return Answer(logits, self.absent(there, net.silent, {}))
 
     def ready_for(self, version: Version | None) -> bool:
-        """One version at a time: while this device answers for one, it does not for another."""
-        if self.busy and version != self.version:
+        """One version at a time: while this device answers for one, it does not for another. Who
+        calls chooses the version; this device's own choice stays as it is."""
+        versions = self.algorithm.versions
+        if version is None or (self.busy and version != versions.used):
             return False
-        return self.use(version)
+        return versions.use(version)
 
     def called(self, sender: str, note: str) -> None:
         call = read_note(note, Call)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -449,13 +449,17 @@ class Member:
             return self.clock.now - peer.since < patience
         return not peer.reached((END, 0)) or party not in self.post.parts_of
 
+    def worth_another_try(self, absent: Mapping[str, str]) -> bool:
+        """Whether somebody was missed who is there, and has its part."""
+        there = {self.party, *self.post.present()}
+        return bool(absent.keys() & there - self.lacking().keys())
+
     async def ask_until_heard(self) -> Answer:
         """The test rows; again if somebody who is there, and has its part, was not heard: parties
         that have just returned may not have found each other yet."""
         answer = await self.ask(None)
         for _ in range(TRIES):
-            missed = [p for p in answer.absent if self.post.peers[p].there]
-            if not set(missed) - self.lacking().keys():
+            if not self.worth_another_try(answer.absent):
                 break
             await self.clock.sleep_until(self.clock.now + SECOND)
             answer = await self.ask(None)
