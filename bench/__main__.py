@@ -1,6 +1,6 @@
 """`python -m bench [name …] [--json]`: run benchmarks, print figures beside their targets.
 
-Without a name all are run but `chaos` and `storms`, which take long: an hour, and ten minutes.
+Without a name all are run but `chaos` and `storms`, which take hours, and a quarter of an hour.
 """
 
 from __future__ import annotations

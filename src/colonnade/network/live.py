@@ -127,7 +127,10 @@ class Live(ProjectedNetwork):
 
     async def commit(self, keep: Callable[[bool], bool]) -> None:
         self.step += 1
-        mark = self.rounds_begun
+        mark, leader = self.rounds_begun, self.post.leader
+        if leader is not None and not self.post.leads:  # it says whether this is too late
+            limit = self.clock.now + int(self.post.silence * SECOND)
+            await self._attend(lambda: leader in self.post.parts_of, lambda: [leader], limit)
         late = mark < self.resume_at or self._committed(mark)
         self.post.muted = not keep(late)
         if self.post.muted:
