@@ -27,6 +27,7 @@ from bench import (
     mags,
     overhead,
     processes,
+    restarts,
     storms,
 )
 from bench.timing import Figure, Spread
@@ -40,6 +41,7 @@ BENCHMARKS: dict[str, Callable[[], list[Figure]]] = {
     "growth": growth.run,
     "equivalence": equivalence.run,
     "processes": processes.run,
+    "restarts": restarts.run,
     "chaos": chaos.run,
     "storms": storms.run,
 }
@@ -47,6 +49,7 @@ LONG = ("chaos", "storms")
 TABLES: dict[str, Callable[[list[Figure]], Table]] = {
     "client": client_time.table,
     "processes": processes.table,
+    "restarts": restarts.table,
     "chaos": chaos.table,
     "storms": storms.table,
 }

@@ -64,7 +64,7 @@ def table(figures: list[Figure]) -> Table:
     result = Table(
         box=box.SIMPLE_HEAD, caption="median (smallest – largest)", caption_justify="left"
     )
-    result.add_column("two processes")
+    result.add_column(figures[0].benchmark)
     for header in ("measured", "target", "reached"):
         result.add_column(header, justify="right", no_wrap=True)
     for figure in figures:

@@ -76,6 +76,7 @@ class Probe:
             program,
             resume_at=self.checkpoints.get(party, 0),
             unlabelled=self.local,
+            own_rounds=range(self.local if party in self.world.columns.parties else 0),
             gather=5.0,
             patience=0.5,
         )

@@ -329,6 +329,11 @@ class Algorithm(ABC):
         """So many rounds come first in which the label holder has nothing to do."""
         return 0
 
+    def own_rounds(self, party: str) -> range:
+        """Those in which a party needs nobody: a real one that was away does them when it is
+        back."""
+        return range(self.unlabelled_rounds if party in self.columns.parties else 0)
+
     @property
     def patience(self) -> int:
         """Epochs without better validation before stopping: 10, or a sixth of many, unless set."""

@@ -40,6 +40,7 @@ from colonnade.seeds import torch_stream
 
 RATES = {"clients": 2e-3, "aggregators": 2e-3, "owner": 8e-2}
 REPLAY = ".replay"
+MAKE_UP = 3  # steps more in a round, for an aggregator that missed some
 
 
 class DVFLSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -116,6 +117,7 @@ class DVFL(Algorithm):
         self.wait = EVERYONE if settings.missing == "retry" else ALL
         self.registers = Register()
         self.newest: Tensor | None = None
+        self.compressed = 0  # steps that the aggregators here have learnt
 
     def aggregator_names(self) -> tuple[str, ...]:
         count, task = self.set.aggregators, self.task
@@ -188,12 +190,23 @@ class DVFL(Algorithm):
         return max(0, self.set.aggregator_epochs - heard) * self.local_batches.per_epoch
 
     @property
+    def heard_rounds(self) -> int:
+        """Rounds in which aggregators learn from what they hear."""
+        heard = self.set.client_epochs // self.set.period
+        return heard * self.local_batches.per_epoch if self.set.aggregators else 0
+
+    @property
     def epochs(self) -> int | None:
         return self.set.owner_epochs or self.set.epochs
 
     @property
     def unlabelled_rounds(self) -> int:
         return len(self.local_batches) + self.rounds_of_replay
+
+    def own_rounds(self, party: str) -> range:
+        if party in self.aggregators.parties:
+            return range(len(self.local_batches), self.unlabelled_rounds)
+        return super().own_rounds(party)
 
     async def train(self, net: Network) -> None:
         await self.encode(net)
@@ -219,6 +232,7 @@ class DVFL(Algorithm):
                 up = net.call(self.clients)
             if talking and self.newest is not None:
                 self.learn_to_compress(net, self.newest, net.alive(self.aggregators))
+            self.compressed += talking
             which = batch.rows if batch.aligned else aligned + batch.rows
             self.encoders.learn(x, up, net.round, which)
 
@@ -232,22 +246,28 @@ class DVFL(Algorithm):
         """A real aggregator keeps its replay as well."""
         if self.checkpoints is not None and net.here(self.aggregators):
             self.also["replay"] = self.replay.write(self.checkpoints, self.here(net))
+            self.also["compressed"] = self.compressed
         super().keep(net, rounds)
 
     def resume(self, net: Network) -> bool:
         resumed = super().resume(net)
         if resumed and self.checkpoints is not None and "replay" in self.also:
             self.replay.take_up(self.checkpoints, self.here(net), self.also["replay"])
+            self.compressed = self.also.get("compressed", self.heard_rounds)
         return resumed
 
     def here(self, net: Network) -> list[str]:
         return [self.aggregators.parties[i] for i in net.here(self.aggregators)]
 
     async def compress(self, net: Network) -> None:
-        """Aggregators go on with what they remember, until they had all their epochs."""
+        """Aggregators go on with what they remember, until they had all their epochs. One that was
+        away before learns more in a round, until it has caught up."""
         async for t in net.rounds(range(self.rounds_of_replay)):
             up = net.alive(self.aggregators) & self.replay.filled
-            self.learn_to_compress(net, self.replay.read(t - self.rounds_of_replay), up)
+            missed = self.heard_rounds + t - self.compressed
+            for i in range(min(missed, MAKE_UP) + 1):
+                self.learn_to_compress(net, self.replay.read(t - i - self.rounds_of_replay), up)
+                self.compressed += 1
         self.replay.forget()
 
     def learn_to_compress(self, net: Network, b: Tensor, up: Tensor) -> None:

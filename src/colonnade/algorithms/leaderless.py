@@ -19,8 +19,8 @@ from colonnade.network import ABSENT, Group, Inbox, Network, is_absent, locally
 
 WITNESSES = 64  # more of them would tell the same, and talk much
 UNKNOWN = 1e30  # a loss
-FIGURES = 7  # of every witness
-NOTHING = ((0.0,), (UNKNOWN,), (0.0,), (UNKNOWN,), (0.0,), (0.0,), (1.0,))  # heard of nobody
+FIGURES = 8  # of every witness
+NOTHING = ((0.0,), (UNKNOWN,), (0.0,), (UNKNOWN,), (0.0,), (0.0,), (1.0,), (1.0,))  # of nobody
 
 
 class Leaderless(Algorithm):
@@ -50,7 +50,7 @@ class Leaderless(Algorithm):
         apart, so_far = net.within("validation"), self.progress
         told = await self.tell_everybody(apart, await self.validate(apart))
         heard = told[:, told[0] > 0].T.tolist()  # by witness that was heard of
-        _, losses, accuracies, lowest, rounds, lives, keeps = (
+        _, losses, accuracies, lowest, rounds, lives, keeps, complete = (
             zip(*heard, strict=True) if heard else NOTHING
         )
         if min(lowest) < so_far["loss"]:  # this party was away when it was told
@@ -62,7 +62,7 @@ class Leaderless(Algorithm):
         self.count_patience(value, better)
         if better:
             so_far["loss"] = value
-        stop, _ = self.when_to_stop(batch, whole=better or all(keeps))
+        stop, _ = self.when_to_stop(batch, whole=all(complete) and (better or all(keeps)))
         version = (int(sum(lives)), net.round)  # rounds that are done again differ in lives
         return Decision(net.round if better else before, before, stop, version)
 
@@ -72,11 +72,12 @@ class Leaderless(Algorithm):
     async def tell_everybody(self, net: Network, found: Tensor) -> Tensor:
         """From neighbour to neighbour, until everybody knows of every witness: 1 (it was heard of),
         its loss and accuracy, the lowest loss that it knows of, the number of rounds until then,
-        which life of its process this is, and whether it keeps its part of that version.
-        [7, witnesses]"""
+        which life of its process this is, whether it keeps its part of that version, and whether
+        all of its neighbours took part in the validation. [8, witnesses]"""
         here, so_far = list(net.here(self.devices)), self.progress
         told: Any = torch.zeros(len(here), FIGURES, len(self.witnesses)) if here else ABSENT
         best = [min(so_far["loss"], UNKNOWN), so_far["best"] + 1, net.life, self.keeps_best()]
+        best.append(not net.owing())
         for i, k in enumerate(net.here(self.aggregators)):
             if k in self.witnesses:
                 mine = torch.cat([torch.ones(1), found[i], torch.tensor(best)])

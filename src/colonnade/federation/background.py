@@ -17,16 +17,24 @@ Job = Callable[[], None]
 
 
 class Trouble:
-    """Tells that something cannot be written: at once, then at most every half a minute."""
+    """Tells that something cannot be written: at once, then at most every half a minute; and when
+    it can be written again."""
 
     def __init__(self, log: logging.Logger) -> None:
         self.log, self.next, self.count = log, 0.0, 0
+        self.lasts = False  # and was told
 
     def tell(self, text: str) -> None:
         self.count += 1
         if time.monotonic() >= self.next:
-            self.next = time.monotonic() + PAUSE
+            self.next, self.lasts = time.monotonic() + PAUSE, True
             self.log.error("%s (%d such errors so far)", text, self.count)
+
+    def over(self, what: str) -> None:
+        """Something was written."""
+        if self.lasts:
+            self.lasts = False
+            self.log.info("%s: written again", what)
 
 
 class Background:
@@ -57,6 +65,7 @@ class Background:
             try:
                 if job is not None:
                     job()
+                    self._trouble.over("checkpoint")
             except ColonnadeError as error:
                 self._trouble.tell(str(error))
             finally:

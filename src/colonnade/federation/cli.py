@@ -7,7 +7,6 @@ import shutil
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -152,7 +151,7 @@ def status(file: Where, as_json: Json = False) -> None:
     process ended.
     """
     _check_party_file(file)
-    from colonnade.federation.asking import code_in, ends, find_party, statuses
+    from colonnade.federation.asking import ends, find_party, statuses
 
     party = find_party(file)
     ended = ends(file, party)
@@ -160,25 +159,9 @@ def status(file: Where, as_json: Json = False) -> None:
     if as_json:
         typer.echo(json.dumps(found, indent=2))
         return
-    from rich import box
-    from rich.table import Table
+    from colonnade.federation.overview import show
 
-    table = Table(box=box.SIMPLE_HEAD)
-    any_code = any(told.get("code") for told in found.values())
-    columns = ("party", "roles", "state", "round", "part of the model", "away, as it sees it")
-    for column in (*columns, *(["code of its own"] if any_code else [])):
-        table.add_column(column)
-    for name in party.federation.members:
-        told, roles = found[name], ", ".join(party.federation.party(name).roles)
-        if not told or "invalid" in told:
-            state = Text(told.get("invalid", "no answer"))
-            table.add_row(name, roles, state, "", "", "", style="dim")
-            continue
-        away = ", ".join(f"{p} since {s:.0f} s" for p, s in told.get("away", {}).items())
-        model = Text(str(told.get("model", "")))
-        cells = (name, roles, Text(_state(told)), f"{told.get('round', 0):,}", model, Text(away))
-        table.add_row(*cells, *([Text(code_in(told))] if any_code else []))
-    Console().print(table)
+    show(party.federation, found, Console())
 
 
 def predict(
@@ -276,16 +259,6 @@ def show_result(result: Result, folder: Path, console: Console) -> None:
     with as_private_as(folder):
         page = write_report(folder)
     console.print(Text(f"Report: {page}"), soft_wrap=True)
-
-
-def _state(told: dict[str, Any]) -> str:
-    if "ended" not in told:
-        return told["stage"]
-    end = told["ended"]
-    at = f"{datetime.fromisoformat(end['at']):%Y-%m-%d %H:%M:%S} UTC"
-    during = f", while {end['during']}" if end["during"] != told["stage"] else ""
-    reason = f": {end['reason']}" if end["reason"] else ""
-    return f"{told['stage']} at {at}{during}{reason}"
 
 
 def _progress(status: dict[str, Any]) -> str:

@@ -25,6 +25,7 @@ from colonnade.errors import Unsuited
 from colonnade.federation.federation import Federation
 from colonnade.federation.member import (
     RETURN,
+    TESTED_WITHOUT,
     TRAINED,
     WAITING,
     Answer,
@@ -53,6 +54,7 @@ class Equal(Member):
         self.asked = born  # so that calls of another life are not taken for new ones
         self.heard_of: dict[str, int] = {}  # the newest call of each caller
         self.busy = 0  # answers that are being worked on
+        self.tested = False
         self.in_use: Version | None = None  # the version that most keep
         self.to_do: dict[str, deque[Call]] = {}  # by caller; there while one is worked off
 
@@ -78,18 +80,19 @@ class Equal(Member):
             missed = self.trained_before or 2 * sum(p.reached(TESTED) for p in there) > len(there)
             test = self.test_late if missed else self.test_with_all
             metrics, away = await test()
+            self.tell_tested()
+            if away:
+                await self.assemble(self.post.returns)
             if self.worth_another_try(away):
                 metrics, away = await self.test_late()
             self.state.metrics |= metrics
             notes = [*self.own.data.notes, OWN]
-            notes += [f"tested without {with_reasons(away)}"] if away else []
+            notes += [f"{TESTED_WITHOUT} {with_reasons(away)}"] if away else []
             if self.version is None:
                 notes.append(self.why_not())
             notes += self.about_the_model() + self.attendance.notes()
             self.report_result(metrics, notes)
-        self.post.reach(TESTED)
-        for party in self.post.present():
-            self.post.beat(party)
+        self.tell_tested()
         self.state.stage = "answering questions"
         while not self.once:
             if (question := await self.next_question()) is not None:
@@ -97,10 +100,17 @@ class Equal(Member):
         await self.see_off()
         self.over = True
 
+    def tell_tested(self) -> None:
+        self.post.reach(TESTED)
+        for party in self.post.present():
+            self.post.beat(party)
+        self.tested = True
+
     def unsettled(self, party: str, peer: Peer, patience: int) -> bool:
-        """Nobody waits for one that is away while others have begun to test."""
+        """Before its first test nobody waits for one that is away while others have begun."""
         begun = any(k.there and k.reached(TESTING) for k in self.post.peers.values())
-        return super().unsettled(party, peer, patience) and not (begun and not peer.there)
+        hurry = begun and not self.tested and not peer.there
+        return super().unsettled(party, peer, patience) and not hurry
 
     def choose_version(self) -> None:
         """Of the versions that this device keeps, the one that most neighbours keep as well; of

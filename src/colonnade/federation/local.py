@@ -27,7 +27,7 @@ from colonnade.experiments.results import Result, read_results
 from colonnade.experiments.values import Table, read_toml
 from colonnade.federation.federation import Federation
 from colonnade.federation.keys import Identity, make_authority, make_certificate
-from colonnade.federation.member import TRAINED, WAITING
+from colonnade.federation.member import TESTED_WITHOUT, TRAINED, WAITING
 from colonnade.federation.names import AUTHORITY
 from colonnade.federation.private import LOG, STATUS, private
 from colonnade.federation.status import read_status
@@ -146,8 +146,8 @@ def up(
 
 
 def lacks(result: Result) -> int:
-    """How many parties a result's model was made without."""
-    return sum(note.startswith("the model lacks") for note in result.notes)
+    """How many parties a result's model, or its test, was made without."""
+    return sum(note.startswith(("the model lacks", TESTED_WITHOUT)) for note in result.notes)
 
 
 @contextmanager

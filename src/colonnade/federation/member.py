@@ -242,6 +242,7 @@ class Member:
             self.train,
             resume_at=resume_at,
             unlabelled=self.algorithm.unlabelled_rounds,
+            own_rounds=self.algorithm.own_rounds(self.party),
             gather=net.gather,
             patience=net.patience,
         )
@@ -332,6 +333,7 @@ class Member:
         """A disk that is full does not end the training."""
         try:
             write()
+            self.trouble.over(str(self.folder))
         except (CheckpointError, OSError) as error:
             self.trouble.tell(f"{self.folder}: {error}")
 

@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 LOOK_ROUND = SECOND  # so long a restarted leader listens before it goes on
 MAJORITY = 60.0  # seconds after which half of its neighbours are enough for an equal
-SAY = 10 * SECOND  # between two messages about who is missing
+SAY = 10 * SECOND  # until the first message about who is missing; then twice as long, and so on
 
 
 async def take_part(
@@ -24,6 +24,7 @@ async def take_part(
     *,
     resume_at: int = 0,
     unlabelled: int = 0,
+    own_rounds: range = range(0),
     gather: float | None = 60.0,
     patience: float = 1.0,
 ) -> Any:
@@ -31,13 +32,12 @@ async def take_part(
     nobody leads, from that of the neighbours.
 
     `resume_at`: the round at which this party would go on by itself. `unlabelled`: so many rounds
-    go on without the leader; a leader that returns takes them up where the others are, and column
-    holders, who learn by themselves in these rounds, miss none of them. `gather`: seconds that a
-    leader, or an equal, waits for everybody before it begins without them; None: a leader waits for
-    as long as it takes, an equal 60 s and then for half of its neighbours. The post must be
-    listening.
+    go on without the leader; a leader that returns takes them up where the others are.
+    `own_rounds`: those that this party does by itself; it misses none of them. `gather`: seconds
+    that a leader, or an equal, waits for everybody before it begins without them; None: a leader
+    waits for as long as it takes, an equal 60 s and then for half of its neighbours. The post must
+    be listening.
     """
-    own_rounds = unlabelled if post.party in post.world.columns.parties else 0
     if post.leader is None:
         return await _side_by_side(post, program, resume_at, own_rounds, gather, patience)
     if not post.leads:
@@ -69,7 +69,7 @@ async def _side_by_side(
     post: Post,
     program: Callable[[Live], Coroutine[Any, Any, Any]],
     resume_at: int,
-    own_rounds: int,
+    own_rounds: range,
     gather: float | None,
     patience: float,
 ) -> Any:
@@ -78,9 +78,8 @@ async def _side_by_side(
         await _gather(post, gather)
         await _hear_of_all(post, limit)
     net = Live(post, patience=patience)
-    net.resume_at, net.own_rounds = max(resume_at, ahead_of(post, ()) - WINDOW), own_rounds
-    if resume_at < own_rounds:
-        net.resume_at = resume_at
+    net.resume_at = _entry(resume_at, ahead_of(post, ()) - WINDOW, own_rounds)
+    net.own_rounds = own_rounds
     result = await program(net)
     finish(post)
     return result
@@ -105,7 +104,7 @@ async def _follow(
     post: Post,
     program: Callable[[Live], Coroutine[Any, Any, Any]],
     resume_at: int,
-    own_rounds: int,
+    own_rounds: range,
     patience: float,
 ) -> Any:
     leader = post.peers[post.leader or ""]
@@ -116,9 +115,9 @@ async def _follow(
         net = Live(post, patience=patience)
         ahead = max(round_of(front, ()) for front in leader.fronts.values())
         early = 0 if joined == post.era else WINDOW  # so much it may be ahead of us
-        net.resume_at, net.own_rounds = max(round_of(post.start, ()), ahead - early), own_rounds
-        if mine < own_rounds:
-            net.resume_at = mine
+        theirs = max(round_of(post.start, ()), ahead - early)
+        net.resume_at = _entry(mine, theirs, own_rounds) if mine < own_rounds.stop else theirs
+        net.own_rounds = own_rounds
         joined = post.era
         post.passed.clear()
         try:
@@ -130,8 +129,9 @@ async def _follow(
 
 async def _summons(post: Post, leader: Peer) -> None:
     """Until the leader has begun and told where it is."""
-    ask_at = post.clock.now + AGAIN
+    ask_at, missing = post.clock.now + AGAIN, Missing(post)
     while not (post.era and leader.fronts):
+        missing.say([post.leader or ""])
         if post.clock.now >= ask_at:
             ask_at = post.clock.now + AGAIN
             if leader.there:
@@ -141,8 +141,7 @@ async def _summons(post: Post, leader: Peer) -> None:
 
 async def _gather(post: Post, seconds: float | None) -> None:
     """Until everybody is there. `seconds`: see `take_part`."""
-    begin, ask_at = post.clock.now, post.clock.now + AGAIN
-    say_at = begin + SAY
+    begin, ask_at, missing = post.clock.now, post.clock.now + AGAIN, Missing(post)
     while True:
         known = {party: peer.there and bool(peer.fronts) for party, peer in post.peers.items()}
         passed = post.clock.now - begin
@@ -156,15 +155,31 @@ async def _gather(post: Post, seconds: float | None) -> None:
                 return
         elif any(known.values()) and passed >= seconds * SECOND:
             return
-        if post.clock.now >= say_at:
-            say_at = post.clock.now + SAY
-            missing = ", ".join(party for party, there in known.items() if not there)
-            log.info("%s: waiting for %s", post.party, missing)
+        missing.say([party for party, there in known.items() if not there])
         if post.leader is None and post.clock.now >= ask_at:  # its greeting came before it was seen
             ask_at = post.clock.now + AGAIN
             for party in [p for p, peer in post.peers.items() if peer.there and not peer.fronts]:
                 post.tell(party, ASK, (0, 0))
         await post.clock.wait(post.news, post.clock.now + AGAIN)
+
+
+def _entry(mine: int, theirs: int, own_rounds: range) -> int:
+    """Where to go on: with the others, but not past rounds that this party does by itself."""
+    return max(mine, min(theirs, own_rounds.start) if mine < own_rounds.stop else theirs)
+
+
+class Missing:
+    """Says now and then for whom a party waits, and since when."""
+
+    def __init__(self, post: Post) -> None:
+        self.post, self.begin, self.pause = post, post.clock.now, SAY
+
+    def say(self, parties: list[str]) -> None:
+        passed = self.post.clock.now - self.begin
+        if passed >= self.pause:
+            self.pause = 2 * passed
+            seconds = passed // SECOND
+            log.info("%s: waiting for %s since %d s", self.post.party, ", ".join(parties), seconds)
 
 
 def _begun(post: Post) -> bool:

@@ -63,7 +63,7 @@ class Live(ProjectedNetwork):
         self.patience = patience
         self.impatient = False  # not even who is there is waited for longer than that
         self.silent: set[str] = set()  # those whose part of an exchange did not come
-        self.own_rounds = 0  # so many first rounds are this party's own: it misses none of them
+        self.own_rounds = range(0)  # this party needs nobody in these: it misses none of them
 
     async def agree(self, value: Tensor | Absent, src: Group) -> list[float]:
         self.step += 1
@@ -113,6 +113,11 @@ class Live(ProjectedNetwork):
     def missing(self) -> set[str]:
         told = [party for parts in self.post.parts_of.values() for party in parts.missed]
         return self.silent | self.post.missed | set(told)
+
+    def owing(self) -> list[str]:
+        known = {party: self.post.peers[party] for party in self.silent & self.post.peers.keys()}
+        there = [party for party, k in known.items() if k.there and not k.reached(self.at)]
+        return there + [p for p, k in known.items() if not k.there and self._may_return(k)]
 
     def lacking(self, version: Version, parties: Sequence[str]) -> list[str]:
         return [party for party in parties if not self.post.keeps(party, version)]
@@ -203,9 +208,9 @@ class Live(ProjectedNetwork):
         self._same_era()
         if self.place and self.post.leader is None:
             return  # a part of a validation or of an answer would be worse than a late one
-        if not self.place and self.rounds_begun < self.own_rounds:
-            return
         ahead = ahead_of(self.post, self.place)
+        if not self.place and self.rounds_begun < self.own_rounds.stop:
+            ahead = min(ahead, self.own_rounds.start)
         if ahead - self.rounds_begun > WINDOW:
             last = self.rounds_begun + left - (1 if self.place else 0)  # never all of a part
             self.resume_at = max(self.resume_at, ahead if not self.place else min(ahead, last))

@@ -176,6 +176,10 @@ class Network(ABC):
         """The parties whose messages were left out of what was computed on this network."""
         return set()
 
+    def owing(self) -> list[str]:
+        """Those of the missing who are there, or away for a short time only."""
+        return []
+
     def lacking(self, version: Version, parties: Sequence[str]) -> list[str]:
         """Those of the parties that have not said that they keep their part of a version."""
         return []

@@ -1,0 +1,120 @@
+"""A label holder that is killed every five seconds: does the training get on?
+
+Four column holders and the label holder of digits, each started by `colonnade join`, as five
+organisations would. The label holder is killed again and again, and started anew at once. Measured:
+how long it takes from its start until it trains again, how many rounds are done between two kills,
+how many rounds a kill costs, and which share of its time goes into checkpoints.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from bench.processes import table as table
+from bench.timing import Figure, Measure, Spread, Target
+from colonnade.federation.files import parse_federation
+from colonnade.federation.local import prepare
+from colonnade.federation.private import STATUS
+from colonnade.federation.status import read_status
+
+EVERY, KILLS, LIMIT = 5.0, 8, 60.0
+TOLD = 0.7  # seconds; a party writes its status twice a second
+EPOCHS = 2000  # more than will be done
+
+
+@dataclass
+class Restarts:
+    seconds: list[float] = field(default_factory=list)  # from a start to the next round
+    gained: list[float] = field(default_factory=list)  # rounds between two kills
+    lost: list[float] = field(default_factory=list)  # share of the rounds so far, by one kill
+
+
+def run(kills: int = KILLS, every: float = EVERY) -> list[Figure]:
+    with TemporaryDirectory() as name:
+        found = kill_again_and_again(Path(name), kills, every)
+    return [
+        _figure("seconds from its start until it trains again", found.seconds, Target(3, False)),
+        _figure("rounds between two kills", found.gained, Target(1)),
+        _figure("rounds lost by a kill, % of those done", found.lost, Target(1, False)),
+    ]
+
+
+def _figure(variant: str, values: list[float], target: Target) -> Figure:
+    spread = Spread.of(values)
+    return Figure("restarts", variant, 0.0, "", Measure(spread, spread), target)
+
+
+def kill_again_and_again(folder: Path, kills: int, every: float) -> Restarts:
+    data = {"dataset": "digits", "parties": 4, "split": "bands", "validation": 0.0}
+    method = {"algorithm": "splitnn", "epochs": EPOCHS, "patience": EPOCHS, "batch": 64}
+    source = folder / "federation.toml"
+    federation = parse_federation({"name": "restarts", "data": data, "method": method}, str(source))
+    prepare(federation, source, folder / "out")
+    parties = {party: Party(folder / "out", party) for party in federation.members}
+    server, found = parties["server"], Restarts()
+    try:
+        for party in parties.values():
+            party.start()
+        wait_for(lambda: server.round() > 0)
+        for _ in range(kills):
+            at = server.round()
+            time.sleep(every)
+            server.kill()
+            begun = time.monotonic()
+            server.start()
+            time.sleep(TOLD)  # until the others, who wait for it, have written how far they were
+            done = max(party.round() for party in parties.values() if party is not server)
+            wait_for(lambda: server.round() > 0)
+            found.seconds.append(time.monotonic() - begun)
+            found.gained.append(done - at)
+            found.lost.append(100 * max(0, done - server.resumed_at()) / max(1, done))
+    finally:
+        for party in parties.values():
+            party.kill()
+    return found
+
+
+def wait_for(ready: Callable[[], bool]) -> None:
+    limit = time.monotonic() + LIMIT
+    while not ready():
+        if time.monotonic() > limit:
+            raise TimeoutError(f"nothing happens for {LIMIT:.0f} s")
+        time.sleep(0.02)
+
+
+class Party:
+    """One `colonnade join`."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self.file, self.folder = folder / f"{name}.toml", folder / name
+        self.log = folder / f"{name}.log"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        (self.folder / STATUS).unlink(missing_ok=True)
+        command = [sys.executable, "-m", "colonnade", "join", str(self.file), "--once"]
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log)
+
+    def kill(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+
+    def round(self) -> int:
+        """Of the training that goes on; 0 if none does."""
+        told = read_status(self.folder)
+        return told["round"] if told.get("stage") == "training" else 0
+
+    def resumed_at(self) -> int:
+        """The round from which it last went on."""
+        told = r"going on from its\s+checkpoint:\s+([\d,]+)\s+rounds"
+        found = re.findall(told, self.log.read_text())
+        return int(found[-1].replace(",", "")) if found else 0
