@@ -3,9 +3,9 @@
 For each method: `colonnade up` on digits, three times undisturbed, then with a random process
 killed about every two seconds, for many seeds. (Undisturbed runs differ as well where parties do
 not wait for each other: in `dvfl`.) A run is *within* if its test accuracy is at most one point
-below the lowest undisturbed one, *explained* if it is lower and its notes name the parties that the model or the
-test lacks, or that missed more than a fifth of the rounds, and *silent* if it is lower and nothing
-says so.
+below the lowest undisturbed one, *explained* if it is lower and its notes name the parties that the
+model or the test lacks, or that missed more than a fifth of the rounds, and *silent* if it is lower
+and nothing says so.
 """
 
 from __future__ import annotations
@@ -117,8 +117,8 @@ def run(
 def table(figures: list[Figure]) -> Table:
     caption = (
         f"test accuracy on digits, %; a process is killed about every {EVERY:.0f} s. within: at "
-        "most a point below the lowest undisturbed; explained: lower, and the result names who is missing; "
-        "silent: lower, and nothing says so"
+        "most a point below the lowest undisturbed; explained: lower, and the result names who is "
+        "missing; silent: lower, and nothing says so"
     )
     result = Table(box=box.SIMPLE_HEAD, caption=caption, caption_justify="left")
     result.add_column("method")

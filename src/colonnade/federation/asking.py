@@ -68,7 +68,7 @@ def statuses(party: PartyFile, timeout: float = 3.0) -> dict[str, dict[str, Any]
         return dict(zip(members, pool.map(one, members), strict=True))
 
 
-def code_in(told: dict[str, Any]) -> str:
+def code_in(told: Mapping[str, Any]) -> str:
     """The code of its own that a party tells of in its status, as one line."""
     try:
         code = msgspec.convert(told.get("code", {}), dict[str, Source])
