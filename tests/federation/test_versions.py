@@ -280,6 +280,41 @@ def test_a_training_goes_on_for_one_that_lacks_the_best_version(tmp_path: Path) 
     hall.tell(story)
 
 
+def test_an_aggregator_that_was_away_has_all_its_steps_in_the_end(tmp_path: Path) -> None:
+    """It learns from what it remembers; how often is what it would have been."""
+    hall = Hall(small("dvfl", 3, client_epochs=20, aggregator_epochs=60), tmp_path)
+
+    async def story() -> None:
+        hall.start(*hall.fed.members)
+        first, second = (hall.members[f"aggregator{i}"] for i in range(2))
+        await hall.until(lambda: second.state.round > 6)
+        hall.kill("aggregator1")
+        await hall.until(lambda: first.state.round > 20)
+        hall.start("aggregator1")
+        leader = await hall.trained()
+        assert not leader.lacking()
+        steps = [hall.members[f"aggregator{i}"].algorithm.compressed for i in range(2)]  # pyright: ignore[reportAttributeAccessIssue]
+        assert steps[0] == steps[1] > 0
+
+    hall.tell(story)
+
+
+def test_devices_test_again_with_one_that_was_away(tmp_path: Path) -> None:
+    hall = Hall(small("mags", 3), tmp_path)
+
+    async def story() -> None:
+        hall.start(*hall.fed.members)
+        last = hall.members["client2"]
+        await hall.until(lambda: last.state.stage == "testing")
+        hall.kill("client2")
+        hall.clock.call_at(hall.clock.now + 2 * SECOND, lambda: hall.start("client2"))
+        leader = await hall.trained()
+        assert leader.state.result is not None
+        assert "tested without" not in " ".join(leader.state.result.notes)
+
+    hall.tell(story)
+
+
 def test_a_full_disk_at_the_end_loses_no_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from statistics import fmean
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,8 +19,22 @@ from colonnade.network import ABSENT, Group, Inbox, Network, is_absent, locally
 
 WITNESSES = 64  # more of them would tell the same, and talk much
 UNKNOWN = 1e30  # a loss
-FIGURES = 8  # of every witness
-NOTHING = ((0.0,), (UNKNOWN,), (0.0,), (UNKNOWN,), (0.0,), (0.0,), (1.0,), (1.0,))  # of nobody
+
+
+class Witness(NamedTuple):
+    """What an aggregator tells everybody after an epoch."""
+
+    heard: float  # 1
+    loss: float
+    accuracy: float
+    best: float  # rounds until the best version that it knows of
+    then: float  # its loss at that time
+    life: float  # of its process
+    keeps: float  # whether it keeps its part of the best version
+    complete: float  # whether all of its neighbours took part in the validation
+
+
+FIGURES = len(Witness._fields)
 
 
 class Leaderless(Algorithm):
@@ -48,40 +62,42 @@ class Leaderless(Algorithm):
         if batch.epoch + 1 >= self.usual:
             await net.reunite()  # those who are away would lack the best version
         apart, so_far = net.within("validation"), self.progress
-        told = await self.tell_everybody(apart, await self.validate(apart))
-        heard = told[:, told[0] > 0].T.tolist()  # by witness that was heard of
-        _, losses, accuracies, lowest, rounds, lives, keeps, complete = (
-            zip(*heard, strict=True) if heard else NOTHING
-        )
-        if min(lowest) < so_far["loss"]:  # this party was away when it was told
-            so_far |= {"loss": min(lowest), "best": rounds[lowest.index(min(lowest))] - 1}
-        found = {"validation_loss": fmean(losses), "validation_accuracy": fmean(accuracies)}
+        mine = await self.validate(apart)
+        told = await self.tell_everybody(apart, mine)
+        heard = [Witness(*figures) for figures in told[:, told[0] > 0].T.tolist()]
+        before = int(max([so_far["best"] + 1, *(one.best for one in heard)])) - 1
+        holders = [one for one in heard if one.keeps and one.best == before + 1]
+        # Of two versions those decide who have both: one that was away then may be behind now.
+        now, then = (sum(w.loss for w in holders), sum(w.then for w in holders))
+        better = not holders or now < then
+        found = {"validation_loss": UNKNOWN, "validation_accuracy": 0.0}
+        if heard:
+            found["validation_loss"] = fmean(one.loss for one in heard)
+            found["validation_accuracy"] = fmean(one.accuracy for one in heard)
         self._tell(net, batch, torch.nan if is_absent(loss) else loss.mean(), found)
-        value, before = found["validation_loss"], int(so_far["best"])
-        better = value < so_far["loss"]
-        self.count_patience(value, better)
-        if better:
-            so_far["loss"] = value
-        stop, _ = self.when_to_stop(batch, whole=all(complete) and (better or all(keeps)))
-        version = (int(sum(lives)), net.round)  # rounds that are done again differ in lives
-        return Decision(net.round if better else before, before, stop, version)
+        self.count_patience(found["validation_loss"], better)
+        if better and not is_absent(mine):
+            so_far |= {f"then {k}": float(v) for k, v in enumerate(mine[:, 0])}
+        held = better or len(holders) == len(heard)
+        stop, _ = self.when_to_stop(batch, whole=held and all(one.complete for one in heard))
+        lives = int(sum(one.life for one in heard))  # rounds that are done again differ in them
+        return Decision(net.round if better else before, before, stop, (lives, net.round))
 
     def keeps_best(self) -> bool:
         return self.versions.newest_of(int(self.progress["best"])) is not None
 
     async def tell_everybody(self, net: Network, found: Tensor) -> Tensor:
-        """From neighbour to neighbour, until everybody knows of every witness: 1 (it was heard of),
-        its loss and accuracy, the lowest loss that it knows of, the number of rounds until then,
-        which life of its process this is, whether it keeps its part of that version, and whether
-        all of its neighbours took part in the validation. [8, witnesses]"""
-        here, so_far = list(net.here(self.devices)), self.progress
+        """From neighbour to neighbour, until everybody knows of every witness. [figures,
+        witnesses]"""
+        here, best = list(net.here(self.devices)), self.progress["best"] + 1
         told: Any = torch.zeros(len(here), FIGURES, len(self.witnesses)) if here else ABSENT
-        best = [min(so_far["loss"], UNKNOWN), so_far["best"] + 1, net.life, self.keeps_best()]
-        best.append(not net.owing())
+        facts: Any = {"life": net.life, "keeps": self.keeps_best(), "complete": not net.owing()}
         for i, k in enumerate(net.here(self.aggregators)):
             if k in self.witnesses:
-                mine = torch.cat([torch.ones(1), found[i], torch.tensor(best)])
-                told[here.index(self.chosen[k]), :, self.witnesses.index(k)] = mine
+                loss, accuracy = found[i].tolist()
+                then = self.progress.get(f"then {i}", UNKNOWN)
+                mine = Witness(1.0, loss, accuracy, best, then, **facts)
+                told[here.index(self.chosen[k]), :, self.witnesses.index(k)] = torch.tensor(mine)
         for _ in range(self.hops):
             inbox = await self.say(net, told, self.devices)
             told = locally(lambda inbox: inbox.value.amax(1), inbox)
