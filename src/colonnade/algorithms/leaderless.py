@@ -79,7 +79,8 @@ class Leaderless(Algorithm):
         if better and not is_absent(mine):
             so_far |= {f"then {k}": float(v) for k, v in enumerate(mine[:, 0])}
         held = better or len(holders) == len(heard)
-        stop, _ = self.when_to_stop(batch, whole=held and all(one.complete for one in heard))
+        complete = all(one.complete for one in heard) and not apart.owing()
+        stop, _ = self.when_to_stop(batch, whole=held and complete)
         lives = int(sum(one.life for one in heard))  # rounds that are done again differ in them
         return Decision(net.round if better else before, before, stop, (lives, net.round))
 
