@@ -29,10 +29,10 @@ from colonnade.federation.local import up
 EVERY = 2.0  # seconds between two kills, about
 POINT = 0.01
 SEEDS, CALM = 20, 3  # runs with kills, and without
-SHARED: dict[str, Any] = {"epochs": 20, "lr": 3e-3}
+SHARED: dict[str, Any] = {"epochs": 10, "lr": 5e-3}
 METHODS: dict[str, dict[str, Any]] = {
     # Somebody is away most of the time, so that whoever waits for all gets on slowly.
-    "splitnn wait": {"algorithm": "splitnn", "missing": "wait", **SHARED, "epochs": 8},
+    "splitnn wait": {"algorithm": "splitnn", "missing": "wait", **SHARED, "epochs": 5},
     **{
         f"splitnn {missing}": {"algorithm": "splitnn", "missing": missing, **SHARED}
         for missing in ("skip", "zeros", "buffer", "stale")
@@ -45,7 +45,7 @@ METHODS: dict[str, dict[str, Any]] = {
         "epochs": 60,
     },
     "fedonce": {"algorithm": "fedonce", "client_epochs": 60, "epochs": 100},
-    "mags": {"algorithm": "mags", "method": "CD-MVFL-G2", "epochs": 20, "lr": 5e-3},
+    "mags": {"algorithm": "mags", "method": "CD-MVFL-G2", "epochs": 12, "lr": 8e-3},
 }
 
 

@@ -126,7 +126,7 @@ class Decision:
     stop: bool
     version: Version  # of this round
     over: bool = False  # all epochs are done; more follow while somebody lacks the best
-    lacking: tuple[str, ...] = ()  # those who were not there when the best was measured
+    awaited: tuple[str, ...] = ()  # those who lack the best version, or have missed rounds
 
     def numbers(self) -> Tensor:
         return torch.tensor([self.best, self.sure, self.stop], dtype=torch.float32)
@@ -383,9 +383,9 @@ class Algorithm(ABC):
         logits, y = await self.validate(apart), self.data.validation.y
         found = locally(measure, logits, y, "validation")
         verdict = locally(lambda *args: self.judge(net, apart, batch, *args), loss, found)
-        if not is_absent(verdict) and verdict.over and not verdict.stop and verdict.lacking:
-            await net.reunite()  # those who lack the best version may be away, and return
-            gone = set(net.away_since(net.now, verdict.lacking)) == set(verdict.lacking)
+        if not is_absent(verdict) and verdict.over and not verdict.stop and verdict.awaited:
+            await net.reunite()  # they may be away, and return
+            gone = set(net.away_since(net.now, verdict.awaited)) == set(verdict.awaited)
             verdict = replace(verdict, stop=gone)
         told = await net.agree(locally(lambda verdict: verdict.numbers(), verdict), self.labels)
         return Decision.of(told, (net.generation, net.round))
@@ -422,11 +422,11 @@ class Algorithm(ABC):
         if best is new:
             self.progress |= {"accuracy": accuracy, "loss": value}
             self.versions.take(net, new.version)  # before anybody is told, so that it is not lost
-        lacking = [] if self.frozen else [p for p in self.ballot.parties if p not in best.company]
-        whole = not lacking and (self.frozen or not self.behind())
-        stop, over = self.when_to_stop(batch, whole)
+        lacking = [party for party in self.ballot.parties if party not in best.company]
+        awaited = () if self.frozen else tuple(dict.fromkeys([*lacking, *self.behind()]))
+        stop, over = self.when_to_stop(batch, whole=not awaited)
         rounds = best.version[1], -1 if sure is None else sure.version[1]
-        return Decision(*rounds, stop, new.version, over, tuple(lacking))
+        return Decision(*rounds, stop, new.version, over, awaited)
 
     def count_patience(self, loss: float, better: bool, complete: bool = True) -> None:
         """Epochs without a better version. On a plateau the loss creeps down long before the

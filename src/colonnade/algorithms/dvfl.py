@@ -117,6 +117,7 @@ class DVFL(Algorithm):
         self.wait = EVERYONE if settings.missing == "retry" else ALL
         self.registers = Register()
         self.newest: Tensor | None = None
+        self.heard_all = True  # clients, in the last round of communication
         self.compressed = 0  # steps that the aggregators here have learnt
 
     def aggregator_names(self) -> tuple[str, ...]:
@@ -190,6 +191,12 @@ class DVFL(Algorithm):
         return max(0, self.set.aggregator_epochs - heard) * self.local_batches.per_epoch
 
     @property
+    def last_heard(self) -> int:
+        """The last epoch in which aggregators hear of the clients; -1: none."""
+        epochs, period = self.set.client_epochs, self.set.period
+        return epochs // period * period - 1 if self.set.aggregators else -1
+
+    @property
     def heard_rounds(self) -> int:
         """Rounds in which aggregators learn from what they hear."""
         heard = self.set.client_epochs // self.set.period
@@ -221,7 +228,11 @@ class DVFL(Algorithm):
         """The clients' rounds (algorithm 1); in epochs of communication the aggregators' as
         well."""
         aligned = self.task.rows["train"]
+        before = -1  # the epoch of the batch before
         async for batch in net.rounds(self.local_batches):
+            if before < batch.epoch == self.last_heard:
+                await net.reunite()  # no aggregator should miss what final encoders give
+            before = batch.epoch
             held = self.data.train if batch.aligned else self.data.extra
             x = held.x.index_select(1, batch.rows)
             talking = self.set.aggregators > 0 and (batch.epoch + 1) % self.set.period == 0
@@ -232,7 +243,7 @@ class DVFL(Algorithm):
                 up = net.call(self.clients)
             if talking and self.newest is not None:
                 self.learn_to_compress(net, self.newest, net.alive(self.aggregators))
-            self.compressed += talking
+            self.compressed += talking and self.heard_all
             which = batch.rows if batch.aligned else aligned + batch.rows
             self.encoders.learn(x, up, net.round, which)
 
@@ -240,7 +251,14 @@ class DVFL(Algorithm):
         """Clients write their registers; aggregators read them and remember."""
         inbox = await self.send(net, h, self.clients, self.aggregators, rows, LATEST)
         self.newest = inbox.latest(self.registers).concat()  # [aggregators, rows, W_g]
-        locally(self.replay.append, self.newest, net.alive(self.aggregators))
+        locally(lambda inbox: self.hear(net, inbox.everything), inbox)
+
+    def hear(self, net: Network, everything: bool) -> None:
+        """Remember the newest batch. A real aggregator does not if a client is missing that will
+        come, and makes up for it later."""
+        self.heard_all = everything or not net.owing()
+        if self.heard_all and self.newest is not None:
+            self.replay.append(self.newest, net.alive(self.aggregators))
 
     def keep(self, net: Network, rounds: int | None = None) -> None:
         """A real aggregator keeps its replay as well."""
@@ -260,14 +278,16 @@ class DVFL(Algorithm):
         return [self.aggregators.parties[i] for i in net.here(self.aggregators)]
 
     async def compress(self, net: Network) -> None:
-        """Aggregators go on with what they remember, until they had all their epochs. One that was
-        away before learns more in a round, until it has caught up."""
+        """Aggregators go on with what they remember, until they had all their epochs. One that
+        missed rounds learns more in a round, from the newest epoch, until it has caught up."""
         async for t in net.rounds(range(self.rounds_of_replay)):
             up = net.alive(self.aggregators) & self.replay.filled
             missed = self.heard_rounds + t - self.compressed
-            for i in range(min(missed, MAKE_UP) + 1):
-                self.learn_to_compress(net, self.replay.read(t - i - self.rounds_of_replay), up)
-                self.compressed += 1
+            self.learn_to_compress(net, self.replay.read(t - self.rounds_of_replay), up)
+            for i in range(min(missed, MAKE_UP)):
+                newest = -1 - (MAKE_UP * t + i) % self.local_batches.per_epoch
+                self.learn_to_compress(net, self.replay.read(newest), up)
+            self.compressed += min(missed, MAKE_UP) + 1
         self.replay.forget()
 
     def learn_to_compress(self, net: Network, b: Tensor, up: Tensor) -> None:

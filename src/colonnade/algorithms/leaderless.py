@@ -19,6 +19,7 @@ from colonnade.network import ABSENT, Group, Inbox, Network, is_absent, locally
 
 WITNESSES = 64  # more of them would tell the same, and talk much
 UNKNOWN = 1e30  # a loss
+AS_GOOD = 1.1  # times the loss: less than what the choice of validation rows changes
 
 
 class Witness(NamedTuple):
@@ -67,9 +68,12 @@ class Leaderless(Algorithm):
         heard = [Witness(*figures) for figures in told[:, told[0] > 0].T.tolist()]
         before = int(max([so_far["best"] + 1, *(one.best for one in heard)])) - 1
         holders = [one for one in heard if one.keeps and one.best == before + 1]
-        # Of two versions those decide who have both: one that was away then may be behind now.
+        complete = all(one.complete for one in heard) and not apart.owing()
+        # Of two versions those decide who have both: one that was away then may be behind now. At
+        # the end a version that all have is preferred to one that is a little better.
+        alone = len(holders) < len(heard) and complete and batch.epoch + 1 >= self.usual
         now, then = (sum(w.loss for w in holders), sum(w.then for w in holders))
-        better = not holders or now < then
+        better = not holders or now < then * (AS_GOOD if alone else 1.0)
         found = {"validation_loss": UNKNOWN, "validation_accuracy": 0.0}
         if heard:
             found["validation_loss"] = fmean(one.loss for one in heard)
@@ -79,7 +83,6 @@ class Leaderless(Algorithm):
         if better and not is_absent(mine):
             so_far |= {f"then {k}": float(v) for k, v in enumerate(mine[:, 0])}
         held = better or len(holders) == len(heard)
-        complete = all(one.complete for one in heard) and not apart.owing()
         stop, _ = self.when_to_stop(batch, whole=held and complete)
         lives = int(sum(one.life for one in heard))  # rounds that are done again differ in them
         return Decision(net.round if better else before, before, stop, (lives, net.round))

@@ -277,9 +277,13 @@ class Member:
         return [p for p, k in known if k.there and not k.late and (round < 2 or k.reached(lately))]
 
     def behind(self) -> list[str]:
-        """Those who are there and took part in fewer rounds than a training has."""
-        rounds = self.algorithm.labelled_rounds
-        return [p for p in self.post.present() if self.attendance.seen[p].rounds < rounds - SLACK]
+        """Those who are there, or may be back soon, and took part in fewer rounds than a training
+        has."""
+        rounds = self.algorithm.labelled_rounds - SLACK
+        few = [party for party in self.post.peers if self.attendance.seen[party].rounds < rounds]
+        lately = self.clock.now - int(self.post.returns * SECOND)
+        known = {party: self.post.peers[party] for party in few}
+        return [party for party, peer in known.items() if peer.there or peer.since > lately]
 
     def learnt(self, point: Point) -> None:
         self.record.add(point)
