@@ -28,10 +28,10 @@ from rich.table import Table
 from torch import Tensor
 
 from bench.timing import Figure, Measure, Spread
-from colonnade.algorithms.algorithm import Settings
 from colonnade.algorithms.dvfl import DVFLSettings
 from colonnade.algorithms.splitnn import SplitNNSettings
 from colonnade.data.partition import Rows, VerticalData
+from colonnade.learning.settings import Settings
 from colonnade.models import Stack
 from colonnade.seeds import torch_stream
 from colonnade.testing import projected

@@ -37,11 +37,11 @@ from bench.timing import (
     times_as_fast,
 )
 from colonnade.algorithms.dvfl import DVFL, DVFLSettings
-from colonnade.algorithms.task import Task
 from colonnade.data import DataSpec, VerticalData, load
 from colonnade.data.datasets import load_raw, present
 from colonnade.data.partition import Rows
 from colonnade.experiments.run import drive
+from colonnade.learning.task import Task
 
 BATCH, ROWS, VALIDATION = 64, 1280, 142
 EPOCHS, EXACT_EPOCHS = (10, 20, 30), (1, 2, 3)  # clients, aggregators, owner

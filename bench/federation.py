@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from colonnade.experiments.run import drive
 from colonnade.models import Optimizer, Stack, cross_entropy, mlp
-from colonnade.network import Fault, Group, Inbox, StackedNetwork, World
+from colonnade.network import Channel, Fault, Group, Inbox, StackedNetwork, World
 from colonnade.network.samplers import CLEAR, Calm, Passage, Sampler
 from colonnade.network.topology import Links
 from colonnade.seeds import numpy_stream, torch_stream
@@ -84,6 +84,8 @@ class Federation:
         names = tuple(f"device {i}" for i in range(len(problem.encoders)))
         self.devices = Group("devices", names, "client")
         self.aggregators = Group("aggregators", names, "aggregator")
+        self.embedding = Channel(self.devices, self.aggregators, "embedding", EMBEDDING)
+        self.gradient = Channel(self.aggregators, self.devices, "gradient", EMBEDDING, each=True)
         self.net = StackedNetwork(
             World(
                 (self.devices, self.aggregators),
@@ -110,19 +112,11 @@ class Federation:
             self.encoders.backward(h, back.total())
 
     async def send_embeddings(self, h: Tensor) -> Inbox:
-        shape = (BATCH, EMBEDDING)
-        return await self.net.send(h, self.devices, self.aggregators, kind="embedding", shape=shape)
+        return await self.net.send(h, self.embedding, BATCH)
 
     async def send_gradients(self, inbox: Inbox, gradient: Tensor) -> Inbox:
-        return await self.net.send(
-            inbox.split(gradient),  # [aggregators, neighbours, rows, embedding]
-            self.aggregators,
-            self.devices,
-            kind="gradient",
-            shape=(BATCH, EMBEDDING),
-            addressed=True,
-            where=inbox.arrived,
-        )
+        shares = inbox.split(gradient)  # [aggregators, neighbours, rows, embedding]
+        return await self.net.send(shares, self.gradient, BATCH, where=inbox.arrived)
 
     def fetch(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         return self.problem.x.index_select(1, rows), self.problem.y.index_select(0, rows)

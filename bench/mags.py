@@ -9,7 +9,7 @@ pixels are random, as many as in the paper: 48,000 rows, and 12,000 for validati
 from __future__ import annotations
 
 from math import prod
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -27,10 +27,11 @@ from bench.timing import (
     take_turns,
 )
 from colonnade.algorithms.mags import DROPOUT, MAGS, MAGSSettings
-from colonnade.algorithms.task import Holding, Task
 from colonnade.data import VerticalData
 from colonnade.data.partition import Rows
 from colonnade.experiments.run import drive
+from colonnade.learning.gossip import Gossip
+from colonnade.learning.task import Holding, Task
 from colonnade.models import mlp
 from colonnade.network import Topology
 from colonnade.seeds import torch_stream
@@ -90,7 +91,8 @@ class Ours:
 
     async def _validate(self) -> None:
         apart = self.net.within("validation")
-        await self.algorithm.tell_everybody(apart, await self.algorithm.validate(apart))
+        control = cast(Gossip, self.algorithm.training)
+        await control.tell_everybody(apart, await self.algorithm.validate(apart))
 
     @property
     def links(self) -> int:
@@ -120,7 +122,7 @@ class PlainLoop:
             for mine, value in zip(self.parameters(), start.parameters(), strict=True):
                 mine.copy_(value)
         self.optimizers = [torch.optim.Adam(d.parameters(), lr=1e-3) for d in self.devices]
-        self.data, self.batches = start.algorithm.data.train, start.algorithm.batches
+        self.data, self.batches = start.algorithm.data.train, start.algorithm.training.batches
         self.dropout, self.round = dropout, 0
 
     def run(self, rounds: int) -> None:

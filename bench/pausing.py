@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterator
 from types import coroutine
 from typing import Any
 
-from colonnade.algorithms.algorithm import Algorithm
+from colonnade.learning.algorithm import Algorithm
 from colonnade.network import StackedNetwork
 from colonnade.network.clock import Clock
 from colonnade.network.network import Item, Rounds, Schedule, World

@@ -25,11 +25,11 @@ from rich.table import Table
 from torch import nn
 
 from bench.timing import Figure, Measure, Spread, Target
-from colonnade.algorithms.models import default_encoder, default_head
 from colonnade.experiments.results import read_history
 from colonnade.federation.files import parse_federation
 from colonnade.federation.keys import Identity, make_authority, make_certificate
 from colonnade.federation.local import free_addresses, up
+from colonnade.learning.models import default_encoder, default_head
 from colonnade.models import mlp
 from colonnade.network.clock import Signal, WallClock
 from colonnade.network.transport.zenoh import Place, ZenohTransport

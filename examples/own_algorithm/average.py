@@ -10,12 +10,21 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from colonnade.algorithms.algorithm import DECISION, Algorithm, Exchange, Settings
-from colonnade.algorithms.models import encoder_widths, make_encoder, make_head
-from colonnade.algorithms.task import InOrder, Part, Task
 from colonnade.errors import InputError
+from colonnade.learning import (
+    Algorithm,
+    Columns,
+    Exchange,
+    LabelHolder,
+    Part,
+    Settings,
+    Task,
+    encoder_widths,
+    make_encoder,
+    make_head,
+)
 from colonnade.models.layers import cross_entropy
-from colonnade.network import Group, Inbox, Network
+from colonnade.network import Network
 
 
 class AverageSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -32,19 +41,12 @@ class AverageSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields
 class Average(Algorithm):
     name = "average"
     settings = AverageSettings
-    exchanges = (
-        Exchange("embedding", "clients", "server", "an encoding of the columns, row by row"),
-        Exchange("gradient", "server", "clients", "how the loss changes with the average"),
-        Exchange("decision", "server", "everyone", DECISION),
+    clients = Columns()
+    server = LabelHolder("aggregator")
+    embedding = Exchange(
+        clients, server, "an encoding of the columns, row by row", width="set.width"
     )
-
-    def __init__(self, settings: AverageSettings, task: Task) -> None:
-        super().__init__(settings, task)
-        self.set: AverageSettings = settings
-        self.clients = Group("clients", task.clients, "client")
-        self.server = self.label_holder("server", "aggregator")
-        self.groups = (self.clients, self.server)
-        self.columns, self.labels = self.clients, self.server
+    gradient = Exchange(server, clients, "how the loss changes with the average", width="set.width")
 
     def build(self, net: Network) -> None:
         s, task = self.set, self.task
@@ -61,33 +63,19 @@ class Average(Algorithm):
         return nn.Sequential(inner, nn.Linear(encoder_widths(s.encoder, task)[client], s.width))
 
     async def train(self, net: Network) -> None:
-        async for batch in net.rounds(self.batches):
-            x, y = self.data.train.batch(batch.rows)
-            h = self.encoders(x)  # [clients, rows, width]
-            inbox = await self.embed(net, h, len(batch))
-            loss, gradient = self.head.learn(inbox.mean(), y, cross_entropy, inbox.any)
+        async for batch in self.training.rounds(net):
+            h = self.encoders(batch.x)  # [clients, rows, width]
+            inbox = await net.send(h, self.embedding, len(batch))
+            batch.loss, gradient = self.head.learn(inbox.mean(), batch.y, cross_entropy, inbox.any)
             count = inbox.arrived.sum(1).clamp(min=1)  # [server]
-            back = await net.send(
-                gradient / count[:, None, None],  # [server, rows, width]
-                self.server,
-                self.clients,
-                kind="gradient",
-                shape=(len(batch), self.set.width),
-                where=inbox.arrived,  # to those who are in the average
-            )
+            share = gradient / count[:, None, None]  # [server, rows, width]
+            # To those who are in the average.
+            back = await net.send(share, self.gradient, len(batch), where=inbox.arrived)
             self.encoders.backward(h, back.total(), back.any)
-            if await self.end_of_round(net, batch, loss):
-                break
-        self.keep_best()
 
     async def predict(self, net: Network, part: Part) -> Tensor:
         logits = []
-        async for rows in net.rounds(InOrder(part.rows, self.predict_rows(net))):
-            h = self.encoders.predict(part.x.index_select(1, rows))
-            inbox = await self.embed(net, h, len(rows))
+        async for batch in net.rounds(part.in_order(self.predict_rows(net))):
+            inbox = await net.send(self.encoders.predict(batch.x), self.embedding, len(batch))
             logits.append(self.head.predict(inbox.mean())[0])
         return torch.cat(logits)
-
-    async def embed(self, net: Network, h: Tensor, rows: int) -> Inbox:
-        shape = (rows, self.set.width)
-        return await net.send(h, self.clients, self.server, kind="embedding", shape=shape)

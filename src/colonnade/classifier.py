@@ -23,8 +23,6 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
 from colonnade.algorithms import registry
-from colonnade.algorithms.algorithm import Algorithm, Point, Settings
-from colonnade.algorithms.task import Task
 from colonnade.data import Rows, VerticalData, from_arrays
 from colonnade.data.mapping import check as check_columns
 from colonnade.data.partition import columns_by_name
@@ -32,6 +30,10 @@ from colonnade.data.raw import class_cautions
 from colonnade.errors import ColonnadeError, InputError
 from colonnade.experiments.config import parse_fault, parse_method
 from colonnade.experiments.run import Curve, build, drive, ledger_rows, one_thread
+from colonnade.learning.algorithm import Algorithm
+from colonnade.learning.settings import Settings
+from colonnade.learning.task import Task
+from colonnade.learning.training import Point
 from colonnade.network import Fault, StackedNetwork
 
 OWN = ("algorithm", "encoder", "head", "epochs", "batch", "lr", "optimizer")
@@ -98,7 +100,7 @@ class VFLClassifier(ClassifierMixin, BaseEstimator):
         with one_thread():
             algorithm, net = build(settings, data, seed, fault=fault)
             curve = Curve(net)
-            algorithm.watch = self._watch(curve)
+            algorithm.training.watch = self._watch(curve)
             drive(algorithm.train(net))
         self.model_ = Trained.of(algorithm, data, fault)
         self.classes_ = classes

@@ -18,9 +18,10 @@ import pytest
 import torch
 
 from colonnade.algorithms import registered
-from colonnade.algorithms.algorithm import Algorithm, Settings
 from colonnade.data import DataSpec, VerticalData, from_arrays, load
 from colonnade.experiments.run import build, drive, one_thread
+from colonnade.learning.algorithm import Algorithm
+from colonnade.learning.settings import Settings
 from colonnade.network import Delays, Fault
 from colonnade.network.faults import (
     Aggregator,
@@ -118,7 +119,7 @@ class AlgorithmKit:
         assert sorted(row for t in each.values() for row in t.net.ledger.rows()) == rows
 
     def test_it_sends_what_it_declares_and_nothing_else(self) -> None:
-        declared = {(e.kind, e.src, e.dst) for e in self.algorithm.exchanges}
+        declared = {exchange.ends for exchange in self.algorithm.exchanges}
         sent = self.learnt().net.ledger.kinds()
         for variant in self.variants:
             sent |= stacked(self.settings(1, **variant), digits(200)).net.ledger.kinds()

@@ -21,10 +21,11 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from colonnade.algorithms import registry
-from colonnade.algorithms.algorithm import Algorithm, Settings
-from colonnade.algorithms.task import Task
 from colonnade.data import VerticalData
 from colonnade.experiments.run import build, drive
+from colonnade.learning.algorithm import Algorithm
+from colonnade.learning.settings import Settings
+from colonnade.learning.task import Task
 from colonnade.network import Network, ProjectedNetwork, StackedNetwork, World
 from colonnade.network.clock import SECOND, Clock, WallClock
 from colonnade.network.joining import finish, take_part

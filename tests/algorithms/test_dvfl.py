@@ -13,12 +13,13 @@ import torch
 from torch import nn
 
 import colonnade
-from colonnade.algorithms.algorithm import Algorithm, Point
 from colonnade.algorithms.dvfl import DVFL, DVFLSettings, Replay
 from colonnade.algorithms.splitnn import SplitNNSettings
 from colonnade.data import DataSpec, VerticalData, load
 from colonnade.errors import InputError
 from colonnade.experiments.run import build, drive
+from colonnade.learning.algorithm import Algorithm
+from colonnade.learning.training import Point
 from colonnade.network import Network
 from colonnade.network.faults import Aggregator, Client, Connection
 from colonnade.testing import Trained, difference, projected, run_projected, stacked
@@ -229,14 +230,14 @@ def test_an_owner_that_restarts_goes_on_with_what_it_has_and_asks_nobody_again(
         if point.epoch > epochs_before:
             raise Outage
 
-    algorithm.watch = fail
+    algorithm.training.watch = fail
     with pytest.raises(Outage) if epochs_before < 6 else nullcontext():
         drive(algorithm.train(net))
     again, net = build(dvfl(epochs=6), digits, seed=0)
     again.checkpoints = tmp_path
     assert again.resume(net)
     points: list[Point] = []
-    again.watch = points.append
+    again.training.watch = points.append
     drive(again.train(net))
     assert [point.epoch for point in points] == list(range(epochs_before + 1, 7))
     assert {kind for kind, _, _ in net.ledger.kinds()} <= {"decision"}
@@ -259,7 +260,7 @@ def test_every_party_of_a_federation_may_restart_while_the_owner_learns(
 
     def until_the_second_epoch(net: Network) -> Coroutine[Any, Any, None]:
         algorithm = begin(net)
-        algorithm.batches = replace(algorithm.batches, epochs=2)
+        algorithm.training.batches = replace(algorithm.training.batches, epochs=2)
         return algorithm.train(net)
 
     async def to_the_end(net: Network) -> Trained:

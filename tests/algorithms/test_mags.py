@@ -15,10 +15,10 @@ from torch import Tensor
 
 from colonnade.algorithms.answers import Answers, metrics
 from colonnade.algorithms.mags import MAGS, MAGSSettings
-from colonnade.algorithms.task import Task
 from colonnade.data import DataSpec, VerticalData, from_arrays, load
 from colonnade.errors import InputError
 from colonnade.experiments.run import build, drive, per_prediction
+from colonnade.learning.task import Task
 from colonnade.network import Delays, Fault, StackedNetwork, Topology
 from colonnade.network.faults import Catastrophe, Client, Communication, Device
 from colonnade.testing import Trained, stacked
@@ -390,7 +390,7 @@ def test_it_trains_without_validation() -> None:
     spec = DataSpec(dataset="digits", parties=16, split="patches", rows=200, validation=0.0)
     points = []
     algorithm, net = made(mags(), load(spec, seed=0))
-    algorithm.watch = points.append
+    algorithm.training.watch = points.append
     drive(algorithm.train(net))
     assert len(points) == 2
     assert points[1].metrics["train_loss"] < points[0].metrics["train_loss"]

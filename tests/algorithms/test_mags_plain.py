@@ -13,10 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from colonnade.algorithms.algorithm import Algorithm
 from colonnade.algorithms.mags import MAGS, MAGSSettings
 from colonnade.data import DataSpec, VerticalData, load
 from colonnade.experiments.run import build, drive
+from colonnade.learning.algorithm import Algorithm
 from colonnade.network import Fault, Topology
 from colonnade.network.faults import Communication, Device
 from colonnade.network.samplers import Recorder
@@ -254,11 +254,11 @@ def test_it_trains_the_same_models_and_predicts_the_same(
     plain = PlainMAGS(algorithm, digits, topology)
     links = net.links(algorithm.aggregators, algorithm.devices)
     assert torch.equal(table(links, True).t(), plain.hears)
-    for round in range(len(algorithm.batches)):
+    for round in range(len(algorithm.training.batches)):
         net.round = round
         kept = algorithm.kept(net)
         through = plain.hears if kept is None else table(links, kept).t()
-        plain.learn(algorithm.batches[round].rows, through, through)
+        plain.learn(algorithm.training.batches[round].rows, through, through)
     net.round = 0
     drive(algorithm.train(net))
     assert plain.difference(algorithm) < 1e-9
@@ -299,7 +299,7 @@ def test_a_gradient_that_got_lost_counts_as_zeros_and_who_is_away_does_not_learn
     there = net.links(algorithm.devices, algorithm.aggregators)
     back = net.links(algorithm.aggregators, algorithm.devices)
     drive(algorithm.train(net))
-    rounds = len(algorithm.batches)
+    rounds = len(algorithm.training.batches)
     lost = 0
     for round in range(rounds):
         net.round = round
@@ -307,7 +307,7 @@ def test_a_gradient_that_got_lost_counts_as_zeros_and_who_is_away_does_not_learn
         arrived = table(there, recorder.rows["arrived:devices>aggregators"][round]) & kept
         returned = table(back, recorder.rows["arrived:aggregators>devices"][round]).t() & arrived
         alive = recorder.rows["alive:devices"][round].tolist()
-        plain.learn(algorithm.batches[round].rows, arrived, returned, alive)
+        plain.learn(algorithm.training.batches[round].rows, arrived, returned, alive)
         lost += int((arrived & ~returned).sum()) if isinstance(fault, Communication) else 1
     assert lost > 0
     assert plain.difference(algorithm) < 1e-9

@@ -12,7 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from colonnade.algorithms.fedonce import FedOnceSettings
-from colonnade.algorithms.objectives import (
+from colonnade.data import DataSpec, load
+from colonnade.experiments.run import build
+from colonnade.learning.objectives import (
     OFF_DIAGONAL,
     TEMPERATURE,
     BarlowTwins,
@@ -22,8 +24,6 @@ from colonnade.algorithms.objectives import (
     shifted,
     view,
 )
-from colonnade.data import DataSpec, load
-from colonnade.experiments.run import build
 
 
 def random(*shape: int, seed: int = 0) -> torch.Tensor:

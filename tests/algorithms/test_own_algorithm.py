@@ -13,12 +13,12 @@ import pytest
 import colonnade as cn
 from colonnade import algorithms
 from colonnade.algorithms import installed, register, registered, registry
-from colonnade.algorithms.algorithm import Algorithm
 from colonnade.code import find_module
 from colonnade.errors import InputError
 from colonnade.experiments.config import parse_experiment, read_experiment
 from colonnade.experiments.runner import run_experiment
 from colonnade.federation.files import parse_federation, read_federation
+from colonnade.learning.algorithm import Algorithm
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "own_algorithm"
 SMALL = ("data.rows=200", "seeds=[0]", "methods.*.epochs=1")
@@ -75,8 +75,8 @@ def test_every_process_of_a_federation_imports_the_plugin_and_all_agree_on_its_n
     assert parse_federation(fed.table(), "out/federation.toml").hash == fed.hash
 
 
-ABSTRACT = "class Half(Algorithm):\n    name = 'half'\n    exchanges = ()\n"
-IMPORTS = "from colonnade.algorithms.algorithm import Algorithm\n"
+ABSTRACT = "class Half(Algorithm):\n    name = 'half'\n"
+IMPORTS = "from colonnade.learning import Algorithm\n"
 
 
 @pytest.mark.parametrize(
@@ -89,6 +89,7 @@ IMPORTS = "from colonnade.algorithms.algorithm import Algorithm\n"
         ("x = 1\n", "defines no algorithm; expected a subclass of colonnade"),
         (IMPORTS, "defines no algorithm"),
         (IMPORTS + ABSTRACT, "Half: lacks build, predict, train"),
+        (IMPORTS + ABSTRACT + "    exchanges = ()\n", "Half: declare each exchange as an attr"),
         (
             "from colonnade.algorithms.splitnn import SplitNN\n"
             "class Mine(SplitNN):\n    name = 'dvfl'\n",

@@ -10,11 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from colonnade.algorithms.models import make_encoder, make_head
 from colonnade.algorithms.splitnn import SplitNNSettings
 from colonnade.data import DataSpec, VerticalData, load
 from colonnade.errors import InputError, PartyLost
 from colonnade.experiments.run import build, drive
+from colonnade.learning.models import make_encoder, make_head
 from colonnade.network import Fault, Inbox, Register
 from colonnade.network.faults import (
     Aggregator,
@@ -84,8 +84,8 @@ def test_without_faults_it_is_ordinary_back_propagation_through_the_whole(combin
         "sum": lambda parts: torch.stack(parts).sum(0),
         "max": lambda parts: torch.stack(parts).max(0)[0],
     }[combine]
-    for round in range(len(algorithm.batches)):
-        rows = algorithm.batches[round].rows
+    for round in range(len(algorithm.training.batches)):
+        rows = algorithm.training.batches[round].rows
         joined = join([e(x[rows]) for e, x in zip(encoders, data.train.x, strict=True)])
         optimizer.zero_grad()
         F.cross_entropy(head(joined), data.train.y[rows]).backward()
@@ -261,7 +261,7 @@ def test_mean_over_unequal_embeddings_is_refused_with_what_to_do() -> None:
 def test_early_stopping_keeps_the_best_epoch_at_every_party(digits: VerticalData) -> None:
     points = []
     algorithm, net = build(splitnn(epochs=200, patience=3, lr=0.02), digits, seed=0)
-    algorithm.watch = points.append
+    algorithm.training.watch = points.append
     drive(algorithm.train(net))
     assert points[-1].epoch < 200
     best = max(point.metrics["validation_accuracy"] for point in points)

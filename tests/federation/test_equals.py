@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from colonnade.algorithms.mags import MAGS
-from colonnade.algorithms.task import Part, pad_stack
 from colonnade.errors import InputError
 from colonnade.experiments.run import drive
 from colonnade.federation.equals import Equal
@@ -21,6 +20,7 @@ from colonnade.federation.files import parse_federation
 from colonnade.federation.member import TRAINED, Answer, Call, Question
 from colonnade.federation.own import read_own
 from colonnade.federation.party import PartyFile
+from colonnade.learning.task import Part, pad_stack
 from colonnade.network import Network
 from colonnade.network.clock import SECOND, Clock
 from colonnade.network.post import BEAT, END

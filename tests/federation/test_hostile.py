@@ -312,7 +312,7 @@ def dropped(fed: Federation, seed: int, crashes: int, times: int, folder: Path) 
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Collections and tests in many parts, and only numbers counted."""
     monkeypatch.setattr("colonnade.network.quota.ENTRY", 0)
-    monkeypatch.setattr("colonnade.algorithms.algorithm.PREDICT_ROWS", 64)
+    monkeypatch.setattr("colonnade.learning.algorithm.PREDICT_ROWS", 64)
 
 
 @pytest.mark.usefixtures("small")

@@ -13,7 +13,6 @@ import torch
 from msgspec.structs import astuple
 
 from colonnade.algorithms import registry
-from colonnade.algorithms.task import Part, pad_stack
 from colonnade.errors import InputError
 from colonnade.experiments.report import write_report
 from colonnade.experiments.results import read_ledger
@@ -24,6 +23,7 @@ from colonnade.federation.files import parse_federation
 from colonnade.federation.member import Greeting, Member, Question, predictions
 from colonnade.federation.own import read_own
 from colonnade.federation.party import PartyFile
+from colonnade.learning.task import Part, pad_stack
 from colonnade.network import ABSENT
 from colonnade.network.clock import SECOND, Clock
 from colonnade.network.transport.memory import MemoryTransport
@@ -105,7 +105,7 @@ def test_a_training_survives_a_storm(
     """With checkpoints at every round in half of them, and collections and tests in many parts."""
     monkeypatch.setattr("colonnade.federation.member.KEEP", (2.0, 0.0)[seed % 2])
     monkeypatch.setattr("colonnade.federation.member.SHARE", 0.0)
-    monkeypatch.setattr("colonnade.algorithms.algorithm.PREDICT_ROWS", 64)
+    monkeypatch.setattr("colonnade.learning.algorithm.PREDICT_ROWS", 64)
     fed = federation(name, **PATIENT.get(name, {}) if seed % 3 == 0 else {})
     members: dict[str, Member] = {}
 
@@ -262,7 +262,7 @@ def test_a_full_disk_leaves_the_checkpoint_before_and_the_training_goes_on(
         Path(path).write_bytes(b"half")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("colonnade.algorithms.checkpoint.safetensors.torch.save_file", full)
+    monkeypatch.setattr("colonnade.learning.checkpoint.safetensors.torch.save_file", full)
     again = calm(fed, tmp_path)
     assert again[fed.speaker].state.result is not None
     assert "No space left on device" in caplog.text

@@ -13,12 +13,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from colonnade.algorithms.algorithm import Algorithm
 from colonnade.data import Rows, VerticalData
 from colonnade.errors import InputError
 from colonnade.federation.keys import make_authority, make_certificate
 from colonnade.federation.own import Own, read_own
 from colonnade.federation.party import PartyFile, read_party
+from colonnade.learning.algorithm import Algorithm
 from colonnade.network import Network
 from colonnade.testing import run_projected, run_stacked
 

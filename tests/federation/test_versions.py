@@ -23,7 +23,6 @@ from tests.federation.test_equals import CALM
 from tests.federation.test_member import calm, member
 from torch import Tensor
 
-from colonnade.algorithms.algorithm import Algorithm, Decision
 from colonnade.algorithms.dvfl import DVFL
 from colonnade.algorithms.fedonce import FedOnce
 from colonnade.errors import InputError
@@ -31,6 +30,8 @@ from colonnade.federation.federation import Federation
 from colonnade.federation.files import parse_federation
 from colonnade.federation.member import WAITING, Member, Question
 from colonnade.federation.status import status
+from colonnade.learning.algorithm import Algorithm
+from colonnade.learning.training import Decision, Training
 from colonnade.network.clock import SECOND, Clock
 from colonnade.network.live import Live
 from colonnade.network.network import Network
@@ -71,20 +72,21 @@ class Oracle:
     def __init__(self, patch: Callable[[Any, str, Any], None]) -> None:
         self.measured: dict[tuple[str, Version], set[str]] = {}
         self.collected: dict[str, set[str]] = {}
-        end_of_round, keep_versions = Algorithm.end_of_round, Algorithm.keep_versions
+        end_of_round, keep_versions = Training.end_of_round, Training.keep_versions
         now: dict[int, dict[str, str]] = {}
 
-        async def ends(one: Algorithm, net: Network, batch: Any, loss: Any) -> bool:
-            now[id(one)] = {party: digest(mine) for party, mine in one.tensors(net).items()}
-            return await end_of_round(one, net, batch, loss)
+        async def ends(one: Training, net: Network, batch: Any) -> bool:
+            weights = one.algorithm.tensors(net)
+            now[id(one)] = {party: digest(mine) for party, mine in weights.items()}
+            return await end_of_round(one, net, batch)
 
-        def keeps(one: Algorithm, net: Network, decision: Decision) -> None:
+        def keeps(one: Training, net: Network, decision: Decision) -> None:
             for party, mine in now[id(one)].items():
                 self.measured.setdefault((party, decision.version), set()).add(mine)
             keep_versions(one, net, decision)
 
-        patch(Algorithm, "end_of_round", ends)
-        patch(Algorithm, "keep_versions", keeps)
+        patch(Training, "end_of_round", ends)
+        patch(Training, "keep_versions", keeps)
         for kind in (DVFL, FedOnce):
             patch(kind, "collect", self.collecting(kind.collect))
 
@@ -102,7 +104,7 @@ class Oracle:
     def check(self, one: Member, version: Version) -> None:
         """The part that a member uses is the one that was measured as this version."""
         mine = digest(one.algorithm.tensors(one.net)[one.party])
-        if one.algorithm.versions.final is not None:
+        if one.algorithm.training.versions.final is not None:
             assert {mine} == self.collected[one.party], f"{one.party}: was collected otherwise"
         else:
             assert mine in self.measured[one.party, version], f"{one.party}: another part"
@@ -143,7 +145,7 @@ def in_a_storm(seed: int, folder: Path) -> None:
     """Collections and tests in many parts, checkpoints in every round, often, or seldom."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("os.fsync", lambda file: None)  # crashes of processes, not of the machine
-        patch.setattr("colonnade.algorithms.algorithm.PREDICT_ROWS", 32)
+        patch.setattr("colonnade.learning.algorithm.PREDICT_ROWS", 32)
         patch.setattr("colonnade.federation.member.SHARE", 0.0)
         patch.setattr("colonnade.federation.member.KEEP", (0.0, 0.05, 1.0)[seed % 3])
         oracle = Oracle(patch.setattr)
@@ -157,7 +159,7 @@ def check(fed: Federation, members: dict[str, Member], oracle: Oracle) -> None:
     assert speaker.state.result is not None
     notes = " ".join(speaker.state.result.notes)
     for party, one in members.items():
-        used = one.algorithm.versions.used
+        used = one.algorithm.training.versions.used
         if fed.leader and used is not None and f"{party} (" not in notes:
             assert used == speaker.version, f"{party} has {used}, and is not named"
         if used is not None:  # among equals, whoever asks chooses; messages say for which version
@@ -243,7 +245,7 @@ def test_a_party_that_was_away_when_the_best_version_was_made_is_named_with_its_
 
     async def story() -> None:
         hall.start(*hall.fed.members)
-        await hall.until(lambda: bool(hall.members["client2"].algorithm.versions.parts))
+        await hall.until(lambda: bool(hall.members["client2"].algorithm.training.versions.parts))
         hall.kill("client2")
         leader = await hall.trained()
         assert leader.version is not None
@@ -293,7 +295,7 @@ def test_an_aggregator_that_was_away_has_all_its_steps_in_the_end(tmp_path: Path
         hall.start("aggregator1")
         leader = await hall.trained()
         assert not leader.lacking()
-        steps = [hall.members[f"aggregator{i}"].algorithm.compressed for i in range(2)]  # pyright: ignore[reportAttributeAccessIssue]
+        steps = [hall.members[f"aggregator{i}"].algorithm.steps for i in range(2)]  # pyright: ignore[reportAttributeAccessIssue]
         assert steps[0] == steps[1] > 0
 
     hall.tell(story)

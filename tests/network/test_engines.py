@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 import pytest
 import torch
@@ -17,6 +17,7 @@ from colonnade.network import (
     ALL,
     EVERYONE,
     LATEST,
+    Channel,
     Delays,
     Group,
     Inbox,
@@ -30,6 +31,7 @@ from colonnade.network import (
     is_absent,
     locally,
 )
+from colonnade.network.channel import Numbers
 from colonnade.network.faults import Catastrophe, Client, Communication, Connection, Fault
 from colonnade.testing import run_projected, run_stacked
 
@@ -55,7 +57,7 @@ async def gather(net: Network, rounds: int, wait: Wait) -> list[tuple[Any, Any, 
     seen = []
     async for round in net.rounds(range(rounds)):
         value = numbers(net, CLIENTS, round)
-        inbox = await net.send(value, CLIENTS, SERVER, kind="number", shape=(1, 2), wait=wait)
+        inbox = await net.send(value, Channel(CLIENTS, SERVER, "number", 2), 1, wait=wait)
         seen.append(locally(lambda box: (box.value.tolist(), box.arrived.tolist(), net.now), inbox))
     return seen
 
@@ -129,11 +131,11 @@ def test_what_goes_there_and_back_along_any_graph_finds_its_sender(topology: Any
     async def program(net: Network) -> Any:
         here = list(net.here(devices))
         value = torch.tensor([[float(i)] for i in here])
-        inbox = await net.send(value, devices, aggregators, kind="number", shape=(1,))
+        inbox = await net.send(value, Channel(devices, aggregators, "number", 1), ())
         answer = locally(_stamp, inbox, torch.tensor([float(a) for a in net.here(aggregators)]))
         where = inbox.arrived
         back = await net.send(
-            answer, aggregators, devices, kind="answer", shape=(2,), addressed=True, where=where
+            answer, Channel(aggregators, devices, "answer", 2, each=True), (), where=where
         )
         for i, device in enumerate(here):
             for pair, came in zip(back.value[i].tolist(), back.arrived[i].tolist(), strict=True):
@@ -165,7 +167,7 @@ def test_a_sender_with_nothing_to_say_does_not_keep_anybody_waiting() -> None:
         here = list(net.here(CLIENTS))
         value = torch.ones(len(here), 1) if here else ABSENT
         where = torch.tensor([i % 2 == 0 for i in here]) if here else ABSENT
-        inbox = await net.send(value, CLIENTS, SERVER, kind="n", shape=(1,), where=where)
+        inbox = await net.send(value, Channel(CLIENTS, SERVER, "n", 1), (), where=where)
         return locally(lambda box: box.arrived.tolist(), inbox)
 
     assert both(world(), program) == ([[True, False, True, False]],) * 2
@@ -192,12 +194,10 @@ def test_unequal_widths_are_counted_sent_and_joined_without_their_padding() -> N
         value = torch.zeros(len(here), 2, 3) if here else ABSENT
         for k, i in enumerate(here):
             cast(Tensor, value)[k, :, : widths[i]] = i + 1
-        inbox = await net.send(value, CLIENTS, SERVER, kind="e", shape=(2, 3), widths=widths)
+        inbox = await net.send(value, Channel(CLIENTS, SERVER, "e", widths), 2)
         joined = inbox.concat()
         parts = locally(lambda box, j: box.split(j * 10), inbox, joined)
-        back = await net.send(
-            parts, SERVER, CLIENTS, kind="g", shape=(2, 3), addressed=True, widths=widths
-        )
+        back = await net.send(parts, Channel(SERVER, CLIENTS, "g", widths, each=True), 2)
         total = locally(lambda box: box.total().sum().item(), back)
         return locally(lambda j: j[0, 0].tolist(), joined), total, net.ledger.total()[1]
 
@@ -246,9 +246,9 @@ def test_a_register_shows_the_newest_message_that_has_arrived() -> None:
         seen = []
         async for round in net.rounds(range(6)):
             value = numbers(net, CLIENTS, round)
-            inbox = await net.send(value, CLIENTS, SERVER, kind="n", shape=(1, 2), wait=LATEST)
+            inbox = await net.send(value, Channel(CLIENTS, SERVER, "n", 2), 1, wait=LATEST)
             tick = numbers(net, SERVER, round)  # the server works for a second, too
-            await net.send(tick, SERVER, CLIENTS, kind="t", shape=(1, 2), wait=LATEST)
+            await net.send(tick, Channel(SERVER, CLIENTS, "t", 2), 1, wait=LATEST)
             seen.append(
                 locally(
                     lambda box: (box.value[0, :2, 0, 0].tolist(), box.arrived[0, :2].tolist()),
@@ -273,7 +273,7 @@ def test_programs_of_their_own_pace_interleave_by_virtual_time_in_both_engines()
         async def program(net: Network) -> None:
             async for round in net.rounds(range(3)):
                 value = numbers(net, pairs[i], round)
-                inbox = await net.send(value, pairs[i], SERVER, kind="n", shape=(1, 2))
+                inbox = await net.send(value, Channel(pairs[i], SERVER, "n", 2), 1)
                 if not is_absent(inbox):
                     order.append(i)
 
@@ -297,7 +297,7 @@ def test_programs_can_be_started_again_and_meet_new_faults() -> None:
         async def program(net: Network) -> None:
             async for round in net.rounds(range(12)):
                 value = numbers(net, pairs[i], round)
-                inbox = await net.send(value, pairs[i], SERVER, kind="n", shape=(1, 2))
+                inbox = await net.send(value, Channel(pairs[i], SERVER, "n", 2), 1)
                 seen.append(locally(lambda box: box.arrived.tolist(), inbox))
 
         return program
@@ -325,10 +325,9 @@ def test_an_older_message_that_comes_later_does_not_overwrite_a_newer_one() -> N
         async for round in net.rounds(range(60)):
             rows = 1 if round % 20 else 2
             value = locally(lambda v, n: v.expand(-1, n, -1), numbers(net, CLIENTS, round), rows)
-            shape = (rows, 2)
-            inbox = await net.send(value, CLIENTS, SERVER, kind="n", shape=shape, wait=LATEST)
+            inbox = await net.send(value, Channel(CLIENTS, SERVER, "n", 2), rows, wait=LATEST)
             tick = numbers(net, SERVER, round)
-            await net.send(tick, SERVER, CLIENTS, kind="t", shape=(1, 2), wait=LATEST)
+            await net.send(tick, Channel(SERVER, CLIENTS, "t", 2), 1, wait=LATEST)
             seen.append(locally(lambda box: (box.value.tolist(), box.arrived.tolist()), inbox))
         return seen
 
@@ -354,19 +353,43 @@ def test_what_struck_in_training_holds_at_inference_and_faults_do_not_begin_anew
     assert sum(first_draw) < 4, "four clients, each up a quarter of the time"
 
 
-def test_a_message_of_whole_numbers_is_refused_before_it_could_be_rounded() -> None:
+@pytest.mark.parametrize("numbers", get_args(Numbers))
+@pytest.mark.parametrize("wait", [ALL, LATEST], ids=lambda wait: wait.kind)
+def test_numbers_of_every_type_arrive_as_they_were_sent(numbers: Numbers, wait: Wait) -> None:
+    """Unrounded, and counted with their true bytes."""
+    channel = Channel(CLIENTS, SERVER, "n", 3, numbers=numbers)
+    kind = channel.dtype
+    limits: Any = torch.finfo(kind) if kind.is_floating_point else torch.iinfo(kind)
+    sent = torch.tensor([[limits.min, limits.max, 1]] * 4, dtype=kind)[:, None]
+    if kind.is_floating_point:
+        sent[..., 2] += limits.eps
+
+    async def program(net: Network) -> Any:
+        here = list(net.here(CLIENTS))
+        inbox = await net.send(sent[here] if here else ABSENT, channel, 1, wait=wait)
+        got = locally(lambda box: box.value[0].equal(sent) and box.value.dtype == kind, inbox)
+        return got, net.ledger.total()
+
+    everything = (4, 4 * 3 * kind.itemsize)
+    assert run_stacked(world(), program) == (True, everything)
+    each = run_projected(world(), program)
+    assert each["server"][0] is True
+    assert sum(result[1][1] for result in each.values()) == everything[1]
+
+
+def test_a_message_of_another_type_than_declared_is_refused_before_it_could_be_rounded() -> None:
     async def program(net: Network) -> None:
         value = torch.full((4, 1), 2**24 + 1)
-        await net.send(value, CLIENTS, SERVER, kind="n", shape=(1,))
+        await net.send(value, Channel(CLIENTS, SERVER, "n", 1), ())
 
-    with pytest.raises(TypeError, match="floating-point"):
+    with pytest.raises(TypeError, match=r"declared as torch\.float32"):
         run_stacked(world(), program)
 
 
 def test_a_decision_reaches_everybody_and_branching_without_it_is_an_error() -> None:
     async def program(net: Network) -> float:
         mine = torch.tensor([7.0]) if net.here(SERVER) else ABSENT
-        (decision,) = await net.agree(mine, SERVER)
+        (decision,) = await net.agree(mine, SERVER, 1)
         return decision
 
     assert set(run_projected(world(), program).values()) == {7.0}
@@ -381,15 +404,9 @@ def test_a_thousand_devices_on_a_grid_exchange_there_and_back() -> None:
     aggregators = Group("aggregators", devices.parties, "aggregator")
 
     async def program(net: Network) -> Any:
-        inbox = await net.send(torch.ones(1024, 1, 4), devices, aggregators, kind="e", shape=(1, 4))
+        inbox = await net.send(torch.ones(1024, 1, 4), Channel(devices, aggregators, "e", 4), 1)
         back = await net.send(
-            inbox.value,
-            aggregators,
-            devices,
-            kind="g",
-            shape=(1, 4),
-            addressed=True,
-            where=inbox.arrived,
+            inbox.value, Channel(aggregators, devices, "g", 4, each=True), 1, where=inbox.arrived
         )
         return inbox.arrived.sum().item(), back.total().sum().item(), net.ledger.total()
 

@@ -17,6 +17,7 @@ from colonnade.network import (
     ALL,
     EVERYONE,
     LATEST,
+    Channel,
     Group,
     Inbox,
     Network,
@@ -94,32 +95,29 @@ class Probe:
             await self.registers(net, life)
             if round % 3 == 2:
                 mine = self.stamp(net, SERVER, life)
-                told = (await net.agree(locally(lambda m: m[0, 0, 2:3], mine), SERVER))[0]
+                told = (await net.agree(locally(lambda m: m[0, 0, 2:3], mine), SERVER, 1))[0]
                 assert told == net.rounds_begun, "a decision of another round"
         return told
 
     async def upwards(self, net: Network, life: int) -> Inbox:
         value = self.stamp(net, CLIENTS, life)
-        inbox = await net.send(value, CLIENTS, SERVER, kind="up", shape=(1, 5), wait=self.up)
+        inbox = await net.send(value, Channel(CLIENTS, SERVER, "up", 5), 1, wait=self.up)
         locally(lambda i: self.check(i, CLIENTS, net), inbox)
         return inbox
 
     async def back(self, net: Network, life: int, inbox: Inbox) -> None:
         back = await net.send(
             self.stamp(net, SERVER, life)[:, None].expand(1, len(CLIENTS), 1, 5),
-            SERVER,
-            CLIENTS,
-            kind="back",
-            shape=(1, 5),
+            Channel(SERVER, CLIENTS, "back", 5, each=True),
+            1,
             wait=self.up if self.up is EVERYONE else ALL,
-            addressed=True,
             where=locally(lambda i: i.arrived, inbox),
         )
         locally(lambda i: self.check(i, SERVER, net), back)
 
     async def registers(self, net: Network, life: int) -> None:
         value = self.stamp(net, CLIENTS, life)
-        inbox = await net.send(value, CLIENTS, HOSTS, kind="note", shape=(1, 5), wait=LATEST)
+        inbox = await net.send(value, Channel(CLIENTS, HOSTS, "note", 5), 1, wait=LATEST)
         locally(lambda i: self.check(i, CLIENTS, net, register=True), inbox)
 
     def stamp(self, net: Network, group: Group, life: int) -> Any:
@@ -167,7 +165,7 @@ class Equals(Probe):
 
     async def around(self, net: Network, life: int) -> None:
         value = self.stamp(net, DEVICES, life)
-        inbox = await net.send(value, DEVICES, DEVICES, kind="round", shape=(1, 5), wait=ALL)
+        inbox = await net.send(value, Channel(DEVICES, DEVICES, "round", 5), 1, wait=ALL)
         self.check(inbox, DEVICES, net)
 
 

@@ -17,9 +17,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
-from colonnade.algorithms.algorithm import Algorithm, Exchange, Settings
 from colonnade.code import Source, find_module, sha256_of
 from colonnade.errors import InputError
+from colonnade.learning.algorithm import Algorithm
+from colonnade.learning.settings import Settings
 
 GROUP = "colonnade.algorithms"  # of entry points
 Kind = TypeVar("Kind", bound=type[Algorithm])
@@ -111,7 +112,7 @@ def algorithms_of(module: ModuleType, where: str) -> list[type[Algorithm]]:
     if not kinds:
         raise InputError(
             f"{where}: {module.__file__} defines no algorithm; expected a subclass of "
-            "colonnade.algorithms.algorithm.Algorithm with a name"
+            "colonnade.learning.algorithm.Algorithm with a name"
         )
     return kinds
 
@@ -130,7 +131,7 @@ def _add(
 
 
 def check_kind(kind: Any, where: str) -> None:
-    """An algorithm that can be used: a concrete class with a name, settings and exchanges."""
+    """An algorithm that can be used: a concrete class with a name and settings."""
     if not (isinstance(kind, type) and issubclass(kind, Algorithm)):
         raise InputError(f"{where}: {kind!r} is not a subclass of Algorithm")
     who = f"{where}: {kind.__qualname__}"
@@ -141,9 +142,6 @@ def check_kind(kind: Any, where: str) -> None:
         raise InputError(f"{who}: lacks {lacking}")
     if not (isinstance(kind.settings, type) and issubclass(kind.settings, Settings)):
         raise InputError(f"{who}.settings: expected a subclass of Settings")
-    exchanges = getattr(kind, "exchanges", None)
-    if not (isinstance(exchanges, tuple) and all(isinstance(e, Exchange) for e in exchanges)):
-        raise InputError(f"{who}.exchanges: expected a tuple of Exchange; () if it sends nothing")
 
 
 def _descendants(kind: type[Algorithm]) -> list[type[Algorithm]]:

@@ -6,15 +6,16 @@ connected, then the server's head.
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import torch
 from torch import Tensor, nn
 
-from colonnade.algorithms.algorithm import Algorithm, Settings
-from colonnade.algorithms.models import default_head, encoder_layers
-from colonnade.algorithms.task import InOrder, Part, Task
 from colonnade.errors import InputError
+from colonnade.learning import Algorithm, LabelHolder, Part, Settings, Task
+from colonnade.learning.models import default_head, encoder_layers
 from colonnade.models.layers import cross_entropy, mlp
-from colonnade.network import Network
+from colonnade.network import Group, Network
 
 
 class CentralisedSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -31,14 +32,12 @@ class CentralisedSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fi
 class Centralised(Algorithm):
     name = "centralised"
     settings = CentralisedSettings
-    exchanges = ()
     pooled = True
+    centre = LabelHolder("owner")
 
-    def __init__(self, settings: CentralisedSettings, task: Task) -> None:
-        super().__init__(settings, task)
-        self.centre = self.label_holder("centre", "owner")
-        self.groups = (self.centre,)
-        self.columns = self.labels = self.centre
+    @cached_property
+    def columns(self) -> Group:
+        return self.centre
 
     def build(self, net: Network) -> None:
         self.model = self.stack(net, "model", self.centre, lambda _: self.network())
@@ -51,14 +50,11 @@ class Centralised(Algorithm):
         return mlp([sum(task.widths), *widths, *head, task.classes])
 
     async def train(self, net: Network) -> None:
-        async for batch in net.rounds(self.batches):
-            x, y = self.data.train.batch(batch.rows)
-            if await self.end_of_round(net, batch, self.model.fit(x, y, cross_entropy)):
-                break
-        self.keep_best()
+        async for batch in self.training.rounds(net):
+            batch.loss = self.model.fit(batch.x, batch.y, cross_entropy)
 
     async def predict(self, net: Network, part: Part) -> Tensor:
         logits = []
-        async for rows in net.rounds(InOrder(part.rows, self.predict_rows(net))):
-            logits.append(self.model.predict(part.x.index_select(1, rows))[0])
+        async for batch in net.rounds(part.in_order(self.predict_rows(net))):
+            logits.append(self.model.predict(batch.x)[0])
         return torch.cat(logits)

@@ -18,18 +18,28 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
-from colonnade.algorithms.algorithm import DECISION, Algorithm, Exchange, Settings, check_widths
-from colonnade.algorithms.models import encoder_widths, make_head
-from colonnade.algorithms.objectives import OBJECTIVES, UNSUPERVISED, Pupils
-from colonnade.algorithms.task import InOrder, LocalBatches, Part, Task
 from colonnade.errors import InputError
+from colonnade.learning import (
+    Algorithm,
+    Columns,
+    Exchange,
+    LabelHolder,
+    LocalBatches,
+    Members,
+    Part,
+    Settings,
+    Task,
+    check_widths,
+    encoder_widths,
+    make_head,
+)
+from colonnade.learning.objectives import OBJECTIVES, UNSUPERVISED, Pupils
 from colonnade.models.layers import Centre, Placeholders, cross_entropy, mlp
 from colonnade.network import (
     ABSENT,
     ALL,
     EVERYONE,
     LATEST,
-    Group,
     Inbox,
     Network,
     Register,
@@ -94,21 +104,30 @@ class DVFL(Algorithm):
     name = "dvfl"
     settings = DVFLSettings
     optional = ("aggregators",)
-    exchanges = (
-        Exchange("encoding", "clients", "aggregators", "an encoding of the columns, row by row"),
-        Exchange("encoding", "aggregators", "owner", "an encoding of all clients' encodings"),
-        Exchange("encoding", "clients", "owner", "the same, where there are no aggregators"),
-        Exchange("decision", "owner", "everyone", DECISION),
+    clients = Columns()
+    aggregators = Members("aggregator", lambda self: self.aggregator_names())
+    owner = LabelHolder("owner")
+    encoding = Exchange(
+        clients, aggregators, "an encoding of the columns, row by row", width="widths"
+    )
+    compressed = Exchange(
+        aggregators,
+        owner,
+        "an encoding of all clients' encodings",
+        width="offered",
+        kind="encoding",
+    )
+    direct = Exchange(
+        clients,
+        owner,
+        "an encoding of the columns, where there are no aggregators",
+        width="offered",
+        kind="encoding",
     )
 
     def __init__(self, settings: DVFLSettings, task: Task) -> None:
         super().__init__(settings, task)
         self.set: DVFLSettings = settings
-        self.clients = Group("clients", task.clients, "client")
-        self.aggregators = Group("aggregators", self.aggregator_names(), "aggregator")
-        self.owner = self.label_holder("owner", "owner")
-        self.groups = tuple(g for g in (self.clients, self.aggregators, self.owner) if len(g))
-        self.columns, self.labels = self.clients, self.owner
         self.widths = encoder_widths(settings.encoder, task)
         self.joined = sum(self.widths)  # W_g
         self.code = settings.aggregator_width or max(1, self.joined // 2)  # W_h
@@ -118,7 +137,7 @@ class DVFL(Algorithm):
         self.registers = Register()
         self.newest: Tensor | None = None
         self.heard_all = True  # clients, in the last round of communication
-        self.compressed = 0  # steps that the aggregators here have learnt
+        self.steps = 0  # that the aggregators here have learnt
 
     def aggregator_names(self) -> tuple[str, ...]:
         count, task = self.set.aggregators, self.task
@@ -218,23 +237,20 @@ class DVFL(Algorithm):
     async def train(self, net: Network) -> None:
         await self.encode(net)
         await self.compress(net)
-        await self.freeze(net, "encoder", "decoder", "compressor", "expander")
+        await self.training.freeze(net, "encoder", "decoder", "compressor", "expander")
         await self.supervise(net)
-        self.keep_best()
 
     # -- clients and aggregators, without labels --------------------------------------------------
 
     async def encode(self, net: Network) -> None:
         """The clients' rounds (algorithm 1); in epochs of communication the aggregators' as
         well."""
-        aligned = self.task.rows["train"]
         before = -1  # the epoch of the batch before
         async for batch in net.rounds(self.local_batches):
             if before < batch.epoch == self.last_heard:
                 await net.reunite()  # no aggregator should miss what final encoders give
             before = batch.epoch
-            held = self.data.train if batch.aligned else self.data.extra
-            x = held.x.index_select(1, batch.rows)
+            x, rows = self.data.alone(batch)
             talking = self.set.aggregators > 0 and (batch.epoch + 1) % self.set.period == 0
             if talking and batch.aligned:
                 await self.communicate(net, self.encoders.encode(x), len(batch.rows))
@@ -243,13 +259,12 @@ class DVFL(Algorithm):
                 up = net.call(self.clients)
             if talking and self.newest is not None:
                 self.learn_to_compress(net, self.newest, net.alive(self.aggregators))
-            self.compressed += talking and self.heard_all
-            which = batch.rows if batch.aligned else aligned + batch.rows
-            self.encoders.learn(x, up, net.round, which)
+            self.steps += talking and self.heard_all
+            self.encoders.learn(x, up, net.round, rows)
 
     async def communicate(self, net: Network, h: Tensor, rows: int) -> None:
         """Clients write their registers; aggregators read them and remember."""
-        inbox = await self.send(net, h, self.clients, self.aggregators, rows, LATEST)
+        inbox = await net.send(h, self.encoding, rows, wait=LATEST)
         self.newest = inbox.latest(self.registers).concat()  # [aggregators, rows, W_g]
         locally(lambda inbox: self.hear(net, inbox.everything), inbox)
 
@@ -264,14 +279,14 @@ class DVFL(Algorithm):
         """A real aggregator keeps its replay as well."""
         if self.checkpoints is not None and net.here(self.aggregators):
             self.also["replay"] = self.replay.write(self.checkpoints, self.here(net))
-            self.also["compressed"] = self.compressed
+            self.also["steps"] = self.steps
         super().keep(net, rounds)
 
     def resume(self, net: Network) -> bool:
         resumed = super().resume(net)
         if resumed and self.checkpoints is not None and "replay" in self.also:
             self.replay.take_up(self.checkpoints, self.here(net), self.also["replay"])
-            self.compressed = self.also.get("compressed", self.heard_rounds)
+            self.steps = self.also.get("steps", self.heard_rounds)
         return resumed
 
     def here(self, net: Network) -> list[str]:
@@ -282,12 +297,12 @@ class DVFL(Algorithm):
         missed rounds learns more in a round, from the newest epoch, until it has caught up."""
         async for t in net.rounds(range(self.rounds_of_replay)):
             up = net.alive(self.aggregators) & self.replay.filled
-            missed = self.heard_rounds + t - self.compressed
+            missed = self.heard_rounds + t - self.steps
             self.learn_to_compress(net, self.replay.read(t - self.rounds_of_replay), up)
             for i in range(min(missed, MAKE_UP)):
                 newest = -1 - (MAKE_UP * t + i) % self.local_batches.per_epoch
                 self.learn_to_compress(net, self.replay.read(newest), up)
-            self.compressed += min(missed, MAKE_UP) + 1
+            self.steps += min(missed, MAKE_UP) + 1
         self.replay.forget()
 
     def learn_to_compress(self, net: Network, b: Tensor, up: Tensor) -> None:
@@ -304,11 +319,9 @@ class DVFL(Algorithm):
         apart = net.within("validation")
         validation = await self.collect(apart, self.data.validation, self.wait)
         self.remember(net, "validation", self.centre.predict(validation))
-        async for batch in net.rounds(self.batches):
-            y = self.data.train.y.index_select(0, batch.rows)
+        async for batch in self.training.rounds(net):
             x = self.left_out(self.memory["train"].index_select(1, batch.rows), net.round)
-            if await self.end_of_round(net, batch, self.head.fit(x, y, cross_entropy)):
-                break
+            batch.loss = self.head.fit(x, batch.y, cross_entropy)
 
     async def validate(self, net: Network) -> Tensor:
         return self.head.predict(self.memory["validation"])[0]  # nobody needs to be asked again
@@ -317,15 +330,15 @@ class DVFL(Algorithm):
         """Columns → clients → aggregators → owner: encodings side by side, then by sender whether
         one came, as 0 or 1. [owner, rows, widths + senders]"""
         collected = [torch.zeros(1, 0, sum(self.offered) + len(self.offered))]
-        size = self.predict_rows(net)
-        async for rows in net.rounds(InOrder(part.rows, size), unhurried=True):
-            h = self.encoders.predict(part.x.index_select(1, rows))
+        batches = part.in_order(self.predict_rows(net))
+        async for batch in net.rounds(batches, unhurried=True):
+            h = self.encoders.predict(batch.x)
             if self.set.aggregators:
-                inbox = await self.send(net, h, self.clients, self.aggregators, len(rows), wait)
+                inbox = await net.send(h, self.encoding, len(batch), wait=wait)
                 code = self.compressors.predict(inbox.concat())
-                inbox = await self.send(net, code, self.aggregators, self.owner, len(rows), wait)
+                inbox = await net.send(code, self.compressed, len(batch), wait=wait)
             else:
-                inbox = await self.send(net, h, self.clients, self.owner, len(rows), wait)
+                inbox = await net.send(h, self.direct, len(batch), wait=wait)
             collected.append(locally(received, inbox))
         return torch.cat(collected, 1)
 
@@ -333,13 +346,6 @@ class DVFL(Algorithm):
         """What does not come counts as zeros (after centring: as their mean), or is replaced by
         what the owner learnt."""
         return self.head.predict(self.centre.predict(await self.collect(net, part)))[0]
-
-    async def send(
-        self, net: Network, h: Tensor, src: Group, dst: Group, rows: int, wait: Wait
-    ) -> Inbox:
-        widths = self.widths if src is self.clients else self.offered
-        shape = (rows, max(widths))
-        return await net.send(h, src, dst, kind="encoding", shape=shape, wait=wait, widths=widths)
 
     # -- the owner's inputs -----------------------------------------------------------------------
 

@@ -16,13 +16,23 @@ import msgspec
 import torch
 from torch import Tensor
 
-from colonnade.algorithms.algorithm import DECISION, Algorithm, Exchange, Settings, check_widths
-from colonnade.algorithms.models import encoder_widths, make_head
-from colonnade.algorithms.objectives import OBJECTIVES, UNSUPERVISED, Pupils
-from colonnade.algorithms.task import InOrder, LocalBatches, Part, Task
 from colonnade.errors import InputError
+from colonnade.learning import (
+    Algorithm,
+    Columns,
+    Exchange,
+    LabelHolder,
+    LocalBatches,
+    Part,
+    Settings,
+    Task,
+    check_widths,
+    encoder_widths,
+    make_head,
+)
+from colonnade.learning.objectives import OBJECTIVES, UNSUPERVISED, Pupils
 from colonnade.models.layers import cross_entropy
-from colonnade.network import ALL, EVERYONE, Group, Network
+from colonnade.network import ALL, EVERYONE, Network
 
 RATES = {"clients": 2e-3, "server": 8e-2}
 
@@ -48,18 +58,15 @@ class FedOnceSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields
 class FedOnce(Algorithm):
     name = "fedonce"
     settings = FedOnceSettings
-    exchanges = (
-        Exchange("encoding", "clients", "server", "an encoding of the columns, row by row, once"),
-        Exchange("decision", "server", "everyone", DECISION),
+    clients = Columns()
+    server = LabelHolder("aggregator")
+    encoding = Exchange(
+        clients, server, "an encoding of the columns, row by row, once", width="widths"
     )
 
     def __init__(self, settings: FedOnceSettings, task: Task) -> None:
         super().__init__(settings, task)
         self.set: FedOnceSettings = settings
-        self.clients = Group("clients", task.clients, "client")
-        self.server = self.label_holder("server", "aggregator")
-        self.groups = (self.clients, self.server)
-        self.columns, self.labels = self.clients, self.server
         self.widths = encoder_widths(settings.encoder, task)
         self.wait = EVERYONE if settings.missing == "retry" else ALL
 
@@ -80,31 +87,18 @@ class FedOnce(Algorithm):
         return len(self.local_batches)
 
     async def train(self, net: Network) -> None:
-        await self.encode(net)
-        await self.freeze(net, "encoder", "decoder")
+        await self.encoders.learn_alone(net, self.data, self.local_batches)
+        await self.training.freeze(net, "encoder", "decoder")
         await self.supervise(net)
-        self.keep_best()
-
-    async def encode(self, net: Network) -> None:
-        """Clients learn on their own; nothing is sent."""
-        aligned = self.task.rows["train"]
-        async for batch in net.rounds(self.local_batches):
-            held = self.data.train if batch.aligned else self.data.extra
-            up = net.call(self.clients)
-            rows = batch.rows if batch.aligned else aligned + batch.rows
-            self.encoders.learn(held.x.index_select(1, batch.rows), up, net.round, rows)
 
     async def supervise(self, net: Network) -> None:
         """The encodings go to the server once, while things may fail; then it learns alone."""
         self.remember(net, "train", await self.collect(net, self.data.train))
         apart = net.within("validation")
         self.remember(net, "validation", await self.collect(apart, self.data.validation))
-        async for batch in net.rounds(self.batches):
-            y = self.data.train.y.index_select(0, batch.rows)
+        async for batch in self.training.rounds(net):
             x = self.memory["train"].index_select(1, batch.rows)
-            loss = self.head.fit(x, y, cross_entropy, net.alive(self.server))
-            if await self.end_of_round(net, batch, loss):
-                break
+            batch.loss = self.head.fit(x, batch.y, cross_entropy, net.alive(self.server))
 
     def keep(self, net: Network, rounds: int | None = None) -> None:
         """A collection that was cut off is done again as a whole."""
@@ -119,17 +113,10 @@ class FedOnce(Algorithm):
     async def collect(self, net: Network, part: Part) -> Tensor:
         """[server, rows, all encodings], zeros where none came"""
         collected = [torch.zeros(1, 0, sum(self.widths))]
-        size = self.predict_rows(net)
-        async for rows in net.rounds(InOrder(part.rows, size), unhurried=True):
-            inbox = await net.send(
-                self.encoders.predict(part.x.index_select(1, rows)),
-                self.clients,
-                self.server,
-                kind="encoding",
-                shape=(len(rows), max(self.widths)),
-                wait=self.wait,
-                widths=self.widths,
-            )
+        batches = part.in_order(self.predict_rows(net))
+        async for batch in net.rounds(batches, unhurried=True):
+            h = self.encoders.predict(batch.x)
+            inbox = await net.send(h, self.encoding, len(batch), wait=self.wait)
             collected.append(inbox.concat())
         return torch.cat(collected, 1)
 

@@ -24,7 +24,7 @@ def table() -> str:
         if not kind.exchanges:
             rows.append(f"| `{name}` | nothing | – | – | – |")
         for e in kind.exchanges:
-            rows.append(f"| `{name}` | {e.kind} | {e.src} | {e.dst} | {e.what} |")
+            rows.append(f"| `{name}` | {' | '.join(e.ends)} | {e.what} |")
     return "\n".join(rows)
 
 

@@ -22,17 +22,28 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from colonnade.algorithms.algorithm import Exchange, Settings
 from colonnade.algorithms.answers import Answers, metrics
-from colonnade.algorithms.leaderless import Leaderless
-from colonnade.algorithms.models import encoder_widths, make_decoder, make_encoder, make_head
-from colonnade.algorithms.objectives import OBJECTIVES, UNSUPERVISED, Pupils
-from colonnade.algorithms.task import InOrder, LocalBatches, Part, Task
 from colonnade.errors import InputError
+from colonnade.learning import (
+    Algorithm,
+    Columns,
+    Exchange,
+    LocalBatches,
+    Members,
+    Part,
+    Settings,
+    Task,
+    encoder_widths,
+    make_decoder,
+    make_encoder,
+    make_head,
+)
+from colonnade.learning.gossip import Gossip, spread
+from colonnade.learning.objectives import OBJECTIVES, UNSUPERVISED, Pupils
 from colonnade.models.layers import Committee, Slots, cross_entropy, mlp
 from colonnade.models.stack import Stack
 from colonnade.network import ABSENT, ALL, Group, Inbox, Network, deadline, locally
-from colonnade.network.parcel import Wait
+from colonnade.network.channel import Channel
 from colonnade.network.topology import Links
 from colonnade.seeds import numpy_stream, torch_stream
 
@@ -110,33 +121,61 @@ class MAGSSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             raise InputError(f"depth = {self.depth}: deals out the usual head; leave out head")
 
 
-class MAGS(Leaderless):
+class MAGS(Algorithm):
     name = "mags"
     settings = MAGSSettings
     usual_epochs = 100
+    stops_early = False  # the paper never does
+    led, control = False, Gossip
     outside = ("entity",)
-    exchanges = (
-        Exchange("encoding", "devices", "aggregators", "an encoding of the columns, row by row"),
-        Exchange("encoding", "aggregators", "aggregators", "an encoding of encodings, with depth"),
-        Exchange("gradient", "aggregators", "devices", "how a loss changes with an encoding"),
-        Exchange("gradient", "aggregators", "aggregators", "the same, with depth"),
-        Exchange("log-probability", "aggregators", "aggregators", "what one predicts, row by row"),
-        Exchange("answer", "aggregators", "entity", "the prediction, to whoever asks"),
-        Exchange("validation", "devices", "devices", "loss and accuracy of every aggregator"),
-        Exchange("validation", "devices", "entity", "the same"),
+    devices = Columns()
+    aggregators = Members("aggregator", lambda self: self.aggregator_names())
+    entity = Members("owner", lambda self: self.task.players.get("entity", ("entity",)))
+    encoding = Exchange(
+        devices, aggregators, "an encoding of the columns, row by row", width="width"
+    )
+    deep_encoding = Exchange(
+        aggregators,
+        aggregators,
+        "an encoding of encodings, with depth",
+        width="width",
+        kind="encoding",
+    )
+    gradient = Exchange(
+        aggregators, devices, "how a loss changes with an encoding", width="width", each=True
+    )
+    deep_gradient = Exchange(
+        aggregators,
+        aggregators,
+        "how a loss changes with an encoding of encodings",
+        width="width",
+        each=True,
+        kind="gradient",
+    )
+    log_probability = Exchange(
+        aggregators, aggregators, "what one predicts, row by row", width="task.classes"
+    )
+    answer = Exchange(aggregators, entity, "the prediction, to whoever asks", width="task.classes")
+    validation = Exchange(
+        devices,
+        devices,
+        "loss and accuracy of every aggregator",
+        width="witness_count",
+        bounded=False,
+    )
+    validation_told = Exchange(
+        devices,
+        entity,
+        "loss and accuracy of every aggregator",
+        width="witness_count",
+        bounded=False,
+        kind="validation",
     )
 
     def __init__(self, settings: MAGSSettings, task: Task) -> None:
         super().__init__(settings.resolved(), task)
         self.set: MAGSSettings = settings.resolved()
-        self.devices = Group("devices", task.clients, "client")
         self.chosen = self.choose()  # which devices aggregate
-        parties = tuple(task.clients[i] for i in self.chosen)
-        self.aggregators = Group("aggregators", parties, "aggregator")
-        self.entity = Group("entity", task.players.get("entity", ("entity",)), "owner")
-        self.groups = (self.devices, self.aggregators, self.entity)
-        self.columns = self.devices
-        self.labels = Group("labels", (*parties, *self.entity.parties), "owner")
         self.encoder = settings.encoder or default_encoder(len(self.devices))
         self.width = max(self.embedding_widths)
         self.flagged = settings.imputation != "zeros"
@@ -144,6 +183,21 @@ class MAGS(Leaderless):
     @property
     def embedding_widths(self) -> tuple[int, ...]:
         return encoder_widths(self.encoder, self.task)
+
+    @cached_property
+    def labels(self) -> Group:
+        return Group("labels", (*self.aggregators.parties, *self.entity.parties), "owner")
+
+    def aggregator_names(self) -> tuple[str, ...]:
+        return tuple(self.task.clients[i] for i in self.chosen)
+
+    @property
+    def witnesses(self) -> range:
+        return spread(len(self.chosen))
+
+    @property
+    def witness_count(self) -> int:
+        return len(self.witnesses)
 
     def choose(self) -> tuple[int, ...]:
         devices, wanted = len(self.task.clients), self.set.aggregators
@@ -224,22 +278,17 @@ class MAGS(Leaderless):
     # -- training ---------------------------------------------------------------------------------
 
     async def train(self, net: Network) -> None:
-        if self.set.objective is not None:
-            await self.learn_alone(net)
-        async for batch in net.rounds(self.batches):
-            x, y = self.data.train.batch(batch.rows)
-            if self.set.objective is None:
-                loss = await self.learn_together(net, x, y, len(batch))
-            else:
-                loss = await self.learn_heads(net, x, y, len(batch))
-            if await self.end_of_round(net, batch, loss):
-                break
-        self.keep_best()
+        if self.set.objective is not None:  # as in DVFL: nothing is sent, so nothing can be lost
+            await self.alone.learn_alone(net, self.data, self.local_batches)
+            await self.training.freeze(net, *self.alone.pupils.names)
+        learn = self.learn_together if self.set.objective is None else self.learn_heads
+        async for batch in self.training.rounds(net):
+            batch.loss = await learn(net, batch.x, batch.y, len(batch))
 
     async def learn_together(self, net: Network, x: Tensor, y: Tensor, rows: int) -> Tensor:
         """One step of split learning at every aggregator at once, and of all encoders."""
         h = self.encoders(x)  # [devices, rows, width]
-        inbox = await self.send(net, h, self.devices, rows, self.kept(net))
+        inbox = await net.send(h, self.encoding, rows, wait=self.wait(net), where=self.kept(net))
         up = net.alive(self.aggregators)
         passed = []
         for layer in self.deep:
@@ -247,33 +296,22 @@ class MAGS(Leaderless):
             joined = locally(self.joined, inbox).requires_grad_()
             deeper = layer(joined)  # [aggregators, rows, width]
             passed.append((layer, inbox, joined, deeper))
-            inbox = await self.send(net, deeper, self.aggregators, rows, None)
+            inbox = await net.send(deeper, self.deep_encoding, rows, wait=self.wait(net))
         self.follow_means(self.heads, inbox)
         loss, gradient = self.heads.learn(locally(self.joined, inbox), y, cross_entropy, up)
         for layer, before, joined, deeper in reversed(passed):
-            back = await self.send_back(net, gradient, inbox, up, self.aggregators, rows)
+            back = await self.send_back(net, gradient, inbox, up, self.deep_gradient, rows)
             gradient = layer.pass_back(joined, deeper, back.total(), up)
             inbox = before
-        back = await self.send_back(net, gradient, inbox, up, self.devices, rows)
+        back = await self.send_back(net, gradient, inbox, up, self.gradient, rows)
         # A gradient that did not come counts as zeros (appendix C).
         self.encoders.backward(h, back.total(), net.alive(self.devices))
         return loss
 
-    async def learn_alone(self, net: Network) -> None:
-        """Devices learn encoders of their columns by an objective of their own, as in DVFL: nothing
-        is sent, so nothing can be lost."""
-        aligned = self.task.rows["train"]
-        async for batch in net.rounds(self.local_batches):
-            held = self.data.train if batch.aligned else self.data.extra
-            rows = batch.rows if batch.aligned else aligned + batch.rows
-            up = net.call(self.devices)
-            self.alone.learn(held.x.index_select(1, batch.rows), up, net.round, rows)
-        await self.freeze(net, *self.alone.pupils.names)
-
     async def learn_heads(self, net: Network, x: Tensor, y: Tensor, rows: int) -> Tensor:
         """One step at every aggregator, on whatever encodings come; no gradient goes back."""
         h = self.encoders.predict(x)
-        inbox = await self.send(net, h, self.devices, rows, self.kept(net))
+        inbox = await net.send(h, self.encoding, rows, wait=self.wait(net), where=self.kept(net))
         self.follow_means(self.heads, inbox)
         joined = locally(self.joined, inbox)
         return self.heads.fit(joined, y, cross_entropy, net.alive(self.aggregators))
@@ -293,10 +331,6 @@ class MAGS(Leaderless):
         few = max(self.set.batch, ROWS_OF_ALL // len(self.aggregators))
         return self.set.batch if late else min(super().predict_rows(net), few)
 
-    @property
-    def patience(self) -> int:
-        return self.set.patience or self.usual  # the paper never stops early
-
     def kept(self, net: Network) -> Tensor | None:
         """Dropout: which messages are sent. A device always hears itself. [devices here,
         out-degree]"""
@@ -313,9 +347,9 @@ class MAGS(Leaderless):
     async def validate(self, net: Network) -> Any:
         """Loss and accuracy of every aggregator by itself. [aggregators here, 2]"""
         part, found = self.data.validation, []
-        async for rows in net.rounds(InOrder(part.rows, self.predict_rows(net))):
-            z = await self.opine(net, part.x.index_select(1, rows), len(rows))
-            found.append(locally(scores, z, part.y.index_select(0, rows)))
+        async for batch in net.rounds(part.in_order(self.predict_rows(net))):
+            z = await self.opine(net, batch.x, len(batch))
+            found.append(locally(scores, z, batch.y))
         return locally(lambda *sums: torch.stack(sums).sum(0) / part.rows, *found)
 
     # -- prediction: algorithm 1 ------------------------------------------------------------------
@@ -343,11 +377,11 @@ class MAGS(Leaderless):
         """The aggregators' predictions, as far as they reach the entity; where there is none, every
         aggregator keeps its own."""
         answers: list[Answers] = []
-        async for rows in net.rounds(InOrder(part.rows, self.predict_rows(net))):
-            z = await self.opine(net, part.x.index_select(1, rows), len(rows))
-            z = await self.gossip(net, z, len(rows))
+        async for batch in net.rounds(part.in_order(self.predict_rows(net))):
+            z = await self.opine(net, batch.x, len(batch))
+            z = await self.gossip(net, z, len(batch))
             # Who asks cannot know when the devices stopped waiting for each other.
-            inbox = await self.exchange(net, z, "answer", self.entity, len(rows), ALL)
+            inbox = await net.send(z, self.answer, len(batch))
             if net.here(self.entity):
                 answers.append(Answers(inbox.value[0], inbox.arrived[0]))
             elif not self.entity.parties and net.here(self.aggregators):
@@ -358,55 +392,28 @@ class MAGS(Leaderless):
         """Lines 2 to 4: every aggregator by itself. Log-probabilities [aggregators here, rows,
         classes]"""
         h = self.encoders.predict(x)
-        inbox = await self.send(net, h, self.devices, rows, None)
+        inbox = await net.send(h, self.encoding, rows, wait=self.wait(net))
         for layer in self.deep:
             h = layer.predict(locally(self.joined, inbox))
-            inbox = await self.send(net, h, self.aggregators, rows, None)
+            inbox = await net.send(h, self.deep_encoding, rows, wait=self.wait(net))
         logits = self.heads.predict(locally(self.joined, inbox))
         return locally(lambda logits: F.log_softmax(logits, 2), logits)
 
     async def gossip(self, net: Network, z: Tensor, rows: int) -> Tensor:
         """Lines 5 to 7: means over the neighbours that can be heard, itself among them."""
         for _ in range(self.set.gossip):
-            kind, wait = "log-probability", self.wait(net)
-            inbox = await self.exchange(net, z, kind, self.aggregators, rows, wait)
+            inbox = await net.send(z, self.log_probability, rows, wait=self.wait(net))
             z = locally(newer, z, inbox)
         return locally(lambda z: F.log_softmax(z, 2), z) if self.set.gossip else z
 
     # -- messages ---------------------------------------------------------------------------------
 
-    async def exchange(
-        self, net: Network, z: Tensor, kind: str, to: Group, rows: int, wait: Wait
-    ) -> Inbox:
-        shape = (rows, self.task.classes)
-        return await net.send(z, self.aggregators, to, kind=kind, shape=shape, wait=wait)
-
-    async def send(
-        self, net: Network, h: Tensor, src: Group, rows: int, where: Tensor | None
-    ) -> Inbox:
-        return await net.send(
-            h,
-            src,
-            self.aggregators,
-            kind="encoding",
-            shape=(rows, self.width),
-            wait=self.wait(net),
-            where=where,
-        )
-
     async def send_back(
-        self, net: Network, gradient: Tensor, inbox: Inbox, up: Tensor, dst: Group, rows: int
+        self, net: Network, gradient: Tensor, inbox: Inbox, up: Tensor, to: Channel, rows: int
     ) -> Inbox:
         """To those whose encoding was used."""
-        return await net.send(
-            locally(self.shares, gradient, inbox),
-            self.aggregators,
-            dst,
-            kind="gradient",
-            shape=(rows, self.width),
-            addressed=True,
-            where=inbox.arrived & up[:, None],
-        )
+        shares = locally(self.shares, gradient, inbox)
+        return await net.send(shares, to, rows, where=inbox.arrived & up[:, None])
 
     def wait(self, net: Network) -> Any:
         limit = self.set.deadline if net.phase == "inference" else None

@@ -15,12 +15,20 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from colonnade.algorithms.algorithm import DECISION, Algorithm, Exchange, Settings
-from colonnade.algorithms.models import encoder_widths, make_head
-from colonnade.algorithms.task import InOrder, Part, Task
 from colonnade.errors import InputError
+from colonnade.learning import (
+    Algorithm,
+    Columns,
+    Exchange,
+    LabelHolder,
+    Part,
+    Settings,
+    Task,
+    encoder_widths,
+    make_head,
+)
 from colonnade.models.layers import cross_entropy
-from colonnade.network import ALL, EVERYONE, Group, Inbox, Network, Register, locally
+from colonnade.network import ALL, EVERYONE, Inbox, Network, Register, locally
 from colonnade.seeds import torch_stream
 
 
@@ -47,32 +55,30 @@ class SplitNNSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields
 class SplitNN(Algorithm):
     name = "splitnn"
     settings = SplitNNSettings
-    exchanges = (
-        Exchange(
-            "embedding", "clients", "server", "an encoding of the client's columns, row by row"
-        ),
-        Exchange(
-            "gradient", "server", "clients", "how the loss changes with the client's embedding"
-        ),
-        Exchange("decision", "server", "everyone", DECISION),
+    clients = Columns()
+    server = LabelHolder("aggregator")
+    embedding = Exchange(
+        clients, server, "an encoding of the client's columns, row by row", width="widths"
+    )
+    gradient = Exchange(
+        server,
+        clients,
+        "how the loss changes with the client's embedding",
+        width="widths",
+        each=True,
     )
 
     def __init__(self, settings: SplitNNSettings, task: Task) -> None:
         super().__init__(settings, task)
         self.set: SplitNNSettings = settings
-        self.clients = Group("clients", task.clients, "client")
-        self.server = self.label_holder("server", "aggregator")
-        self.groups = (self.clients, self.server)
-        self.columns, self.labels = self.clients, self.server
         self.widths = encoder_widths(settings.encoder, task)
-        self.width = max(self.widths)
         self.wait = EVERYONE if settings.missing == "wait" else ALL
         self.newest = Register()
         self.newest_of_row = Register(task.rows["train"])
 
     def build(self, net: Network) -> None:
         task, s = self.task, self.set
-        joined = sum(self.widths) if s.combine == "concat" else self.width
+        joined = sum(self.widths) if s.combine == "concat" else self.embedding.widest
         self.encoders = self.encoder_stack(net, self.clients)
         self.head = self.stack(
             net,
@@ -83,50 +89,31 @@ class SplitNN(Algorithm):
         )
 
     async def train(self, net: Network) -> None:
-        async for batch in net.rounds(self.batches):
-            x, y = self.data.train.batch(batch.rows)
-            h = self.encoders(x)  # [clients, rows, width]
-            inbox = await self.embed(net, h, len(batch))
+        async for batch in self.training.rounds(net):
+            h = self.encoders(batch.x)  # [clients, rows, width]
+            inbox = await net.send(h, self.embedding, len(batch), wait=self.wait)
             kept = self.kept(net)
             joined = locally(combine, self.filled(inbox, batch.rows).only(kept), self.set.combine)
             able = net.alive(self.server) & self.usable(inbox)  # [server]
-            loss, gradient = self.head.learn(joined.value, y, cross_entropy, able)
+            batch.loss, gradient = self.head.learn(joined.value, batch.y, cross_entropy, able)
             back = await net.send(
                 joined.share(gradient),  # [server, clients, rows, width]
-                self.server,
-                self.clients,
-                kind="gradient",
-                shape=(len(batch), self.width),
+                self.gradient,
+                len(batch),
                 wait=self.wait,
-                addressed=True,
                 where=inbox.arrived & kept & able[:, None],  # to those whose embedding was used
-                widths=self.widths,
             )
             self.encoders.backward(h, back.total(), back.any)
-            if await self.end_of_round(net, batch, loss):
-                break
-        self.keep_best()
 
     async def predict(self, net: Network, part: Part) -> Tensor:
         """With `wait` the server waits; otherwise what does not come counts as zeros."""
         logits = []
-        async for rows in net.rounds(InOrder(part.rows, self.predict_rows(net))):
-            h = self.encoders.predict(part.x.index_select(1, rows))
-            inbox = await self.embed(net, h, len(rows))
+        async for batch in net.rounds(part.in_order(self.predict_rows(net))):
+            h = self.encoders.predict(batch.x)
+            inbox = await net.send(h, self.embedding, len(batch), wait=self.wait)
             joined = locally(combine, inbox, self.set.combine)
             logits.append(self.head.predict(joined.value)[0])
         return torch.cat(logits)
-
-    async def embed(self, net: Network, h: Tensor, rows: int) -> Inbox:
-        return await net.send(
-            h,
-            self.clients,
-            self.server,
-            kind="embedding",
-            shape=(rows, self.width),
-            wait=self.wait,
-            widths=self.widths,
-        )
 
     def kept(self, net: Network) -> Tensor:
         """Party-wise dropout: who takes part in this batch. [server, clients]"""

@@ -21,8 +21,8 @@ from colonnade.network.faults import KINDS, Fault
 from colonnade.network.topology import Kind, Topology
 
 if TYPE_CHECKING:
-    from colonnade.algorithms.algorithm import Settings
     from colonnade.code import Factory
+    from colonnade.learning.settings import Settings
 
 Spec = TypeVar("Spec", DataSpec, Fault)
 

@@ -16,12 +16,14 @@ from typing import Any, TypeVar
 import torch
 
 from colonnade.algorithms import registry
-from colonnade.algorithms.algorithm import Algorithm, Point, Settings
-from colonnade.algorithms.task import Task
 from colonnade.data import VerticalData, load
 from colonnade.errors import ColonnadeError
 from colonnade.experiments.config import Experiment
 from colonnade.experiments.results import LedgerRow, Result, write_lines
+from colonnade.learning.algorithm import Algorithm
+from colonnade.learning.settings import Settings
+from colonnade.learning.task import Task
+from colonnade.learning.training import Point
 from colonnade.network import Fault, Ledger, Network, StackedNetwork
 
 log = logging.getLogger(__name__)
@@ -104,7 +106,7 @@ def run_cells(
     facts = {"topology": experiment.network.graph, "delays": experiment.network.delays}
     algorithm, net = build(first.settings, data, first.seed, fault=first.fault, **facts)
     curve = Curve(net)
-    algorithm.watch = curve.add
+    algorithm.training.watch = curve.add
     net.watch = lambda round: _tell(progress, round, algorithm.total_rounds)
     drive(algorithm.train(net))
     took = time.perf_counter() - started

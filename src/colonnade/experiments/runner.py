@@ -19,7 +19,6 @@ from typing import Any, Protocol
 import msgspec
 
 from colonnade.algorithms import is_local
-from colonnade.algorithms.task import Task
 from colonnade.code import FACTORIES, Factory
 from colonnade.data import load
 from colonnade.errors import ColonnadeError, InputError
@@ -34,6 +33,7 @@ from colonnade.experiments.results import (
     write_results,
 )
 from colonnade.experiments.run import Cell, attempted, build, one_thread, run_cells
+from colonnade.learning.task import Task
 
 log = logging.getLogger(__name__)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from colonnade.algorithms.task import Task
 from colonnade.data.mapping import nearest
 from colonnade.errors import InputError
 from colonnade.federation.names import check_party
 from colonnade.federation.specs import PartySpec, Roles, address
+from colonnade.learning.task import Task
 from colonnade.network.topology import Links, Topology, distances
 
 WIDER = 'Take topology = "complete", or a larger radius where the topology is geometric'

@@ -19,7 +19,6 @@ from typing import Any, cast
 
 from torch import Tensor
 
-from colonnade.algorithms.algorithm import measure
 from colonnade.console import with_reasons
 from colonnade.errors import Unsuited
 from colonnade.federation.federation import Federation
@@ -33,6 +32,7 @@ from colonnade.federation.member import (
     Member,
     text,
 )
+from colonnade.learning.training import measure
 from colonnade.network import ABSENT, is_absent
 from colonnade.network.clock import SECOND
 from colonnade.network.live import Live
@@ -118,7 +118,7 @@ class Equal(Member):
         when it was made: it has no part of the model and cannot answer."""
         there = [self.post.parts_of[p] for p in self.post.present() if p in self.post.parts_of]
         all_ = [self.post.parts, *there]
-        best = self.algorithm.progress["best"]
+        best = self.algorithm.training.progress["best"]
 
         def support(version: Version) -> int:
             return sum(parts.have(version) for parts in all_)
@@ -192,7 +192,7 @@ class Equal(Member):
     def ready_for(self, version: Version | None) -> bool:
         """One version at a time: while this device answers for one, it does not for another. Who
         calls chooses the version; this device's own choice stays as it is."""
-        versions = self.algorithm.versions
+        versions = self.algorithm.training.versions
         if version is None or (self.busy and version != versions.used):
             return False
         return versions.use(version)

@@ -14,8 +14,6 @@ import numpy as np
 import tomli_w
 
 from colonnade.algorithms import registry
-from colonnade.algorithms.algorithm import Algorithm, Settings
-from colonnade.algorithms.task import Task
 from colonnade.code import Factory
 from colonnade.data import DataSpec, VerticalData, load
 from colonnade.data.mapping import nearest
@@ -24,6 +22,9 @@ from colonnade.experiments.values import Table, plain, prefixed
 from colonnade.federation import checks
 from colonnade.federation.digest import digest, flat
 from colonnade.federation.specs import ConnectionSpec, PartySpec, Roles, RowsSpec
+from colonnade.learning.algorithm import Algorithm
+from colonnade.learning.settings import Settings
+from colonnade.learning.task import Task
 from colonnade.network import Group
 from colonnade.network.topology import Links, links_between
 
@@ -159,8 +160,9 @@ class Federation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         groups = {group.name: group for group in algorithm.groups}
         groups["everyone"] = Group("everyone", self.members)
         for exchange in algorithm.exchanges:
-            if exchange.src in groups and exchange.dst in groups:
-                src, dst = groups[exchange.src], groups[exchange.dst]
+            _, src, dst = exchange.ends
+            if src in groups and dst in groups:
+                src, dst = groups[src], groups[dst]
                 yield links_between(src, dst, algorithm.columns.parties, self.network.graph)
 
     # -- as text ----------------------------------------------------------------------------------

@@ -14,8 +14,6 @@ from typing import Any
 import msgspec
 
 from colonnade.algorithms import registry
-from colonnade.algorithms.algorithm import Settings
-from colonnade.algorithms.task import Task
 from colonnade.code import FACTORIES, is_reference
 from colonnade.data import DataSpec
 from colonnade.errors import InputError
@@ -24,6 +22,8 @@ from colonnade.experiments.kinds import FEDERATION, read_kind
 from colonnade.experiments.values import Table, convert, prefixed, tables
 from colonnade.federation.federation import Federation, loaded
 from colonnade.federation.specs import ConnectionSpec, PartySpec, Roles, RowsSpec
+from colonnade.learning.settings import Settings
+from colonnade.learning.task import Task
 
 
 def read_federation(path: Path) -> Federation:

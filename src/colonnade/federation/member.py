@@ -19,10 +19,6 @@ import msgspec
 import torch
 from torch import Tensor
 
-from colonnade.algorithms.algorithm import Point, measure
-from colonnade.algorithms.checkpoint import CheckpointError
-from colonnade.algorithms.task import Part, pad_stack
-from colonnade.algorithms.versions import Store
 from colonnade.code import Source
 from colonnade.console import printable, with_reasons
 from colonnade.errors import ColonnadeError, Unsuited
@@ -34,6 +30,10 @@ from colonnade.federation.federation import Federation
 from colonnade.federation.own import Own
 from colonnade.federation.own_code import CodeBook
 from colonnade.federation.record import Record, lines_of
+from colonnade.learning.checkpoint import CheckpointError
+from colonnade.learning.task import Part, pad_stack
+from colonnade.learning.training import Point, measure
+from colonnade.learning.versions import Store
 from colonnade.network import ABSENT, is_absent
 from colonnade.network.clock import SECOND, Signal
 from colonnade.network.faults import Phase
@@ -174,9 +174,9 @@ class Member:
         net = federation.network
         self.post.returns, self.post.silence = net.returns, net.silence
         self.post.loudness.multiple = net.loudness or math.inf
-        self.algorithm.extra_epochs = net.extra_epochs
-        self.algorithm.behind = self.behind
-        self.algorithm.keep_now = lambda _: self.keep(self.net.rounds_begun)
+        self.algorithm.training.extra_epochs = net.extra_epochs
+        self.algorithm.training.behind = self.behind
+        self.algorithm.training.keep_now = lambda _: self.keep(self.net.rounds_begun)
         self.attendance = Attendance(self.party, tuple(self.post.peers))
         self.record = Record(folder, federation)
         self.state = State(rounds=self.algorithm.total_rounds)
@@ -210,7 +210,7 @@ class Member:
         self.codes.hear(self.party, self.own.code)
         self.algorithm.join(start, self.own.data)
         self.algorithm.checkpoints = self.folder / "checkpoints"
-        versions = self.algorithm.versions
+        versions = self.algorithm.training.versions
         versions.store = Store(self.algorithm, self.folder / "checkpoints", self.party)
         if self.algorithm.resume(start):
             self.trained_before = start.resume_at >= END - 1
@@ -251,11 +251,11 @@ class Member:
 
     async def train(self, net: Live) -> None:
         self.net, net.ledger = net, self.record.ledger
-        net.watch, self.algorithm.watch = self.began, self.learnt
+        net.watch, self.algorithm.training.watch = self.began, self.learnt
         self.state.stage, self._begun = "training", self.clock.now
         self.algorithm.checkpoints = None  # by the clock, not after every epoch
         await self.algorithm.train(net)
-        if self.algorithm.versions.parts:
+        if self.algorithm.training.versions.parts:
             self.keep(END - 1)
         else:
             log.warning("%s: untrained: it came too late for a part of the model", self.party)
@@ -268,7 +268,7 @@ class Member:
             self.keep(round, at_once=False)
         if round < self.algorithm.unlabelled_rounds:  # each for itself
             self.attendance.alone[self.party] += 1
-        elif not self.algorithm.frozen:
+        elif not self.algorithm.training.frozen:
             self.attendance.count(round, self.taking_part(round))
 
     def taking_part(self, round: int) -> list[str]:
@@ -279,7 +279,7 @@ class Member:
     def behind(self) -> list[str]:
         """Those who are there, or may be back soon, and took part in fewer rounds than a training
         has."""
-        rounds = self.algorithm.labelled_rounds - SLACK
+        rounds = self.algorithm.training.usual_rounds - SLACK
         few = [party for party in self.post.peers if self.attendance.seen[party].rounds < rounds]
         lately = self.clock.now - int(self.post.returns * SECOND)
         known = {party: self.post.peers[party] for party in few}
@@ -312,7 +312,7 @@ class Member:
             self.write_again()
 
     def write_again(self) -> None:
-        versions = self.algorithm.versions
+        versions = self.algorithm.training.versions
         if versions.unwritten:
             versions.write(self.net)
         if self.version is not None and versions.used == self.version != self.saved:
@@ -321,7 +321,7 @@ class Member:
     def use(self, version: Version | None) -> bool:
         """Load this party's part of a version, and save it as the model; False if this party has
         no such part."""
-        if version is None or not self.algorithm.versions.use(version):
+        if version is None or not self.algorithm.training.versions.use(version):
             return False
         self.version = version
         if self.saved != version:
@@ -382,7 +382,7 @@ class Member:
             have = lambda party, v: (  # noqa: E731
                 self.post.parts if party == self.party else self.post.parts_of.get(party, nothing)
             ).have(v)
-            best = self.algorithm.ballot.chosen(self.net, have)
+            best = self.algorithm.training.ballot.chosen(self.net, have)
             if best is None or not self.use(best.version):
                 raise ColonnadeError(f"{self.party}: no version of the model was kept to its end")
             self.keep(END - 1)

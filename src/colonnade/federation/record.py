@@ -13,7 +13,6 @@ from pathlib import Path
 
 import tomli_w
 
-from colonnade.algorithms.algorithm import Point
 from colonnade.errors import InputError
 from colonnade.experiments.results import (
     CONFIG,
@@ -29,6 +28,7 @@ from colonnade.experiments.results import (
 from colonnade.experiments.run import LEARNING, ledger_rows
 from colonnade.experiments.values import Table
 from colonnade.federation.federation import Federation
+from colonnade.learning.training import Point
 from colonnade.network import Ledger
 
 AS_IT_HAPPENED = "as it happened"  # the faults of a real run

@@ -9,12 +9,12 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from colonnade.algorithms.algorithm import Algorithm
-from colonnade.algorithms.task import Task
 from colonnade.data.rows import RowSplit, split_rows
 from colonnade.errors import InputError
 from colonnade.experiments.config import GraphSpec
 from colonnade.federation.names import host_names
+from colonnade.learning.algorithm import Algorithm
+from colonnade.learning.task import Task
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from colonnade.network.ledger import Ledger
 from colonnade.network.topology import Group, Topology
 
 if TYPE_CHECKING:
+    from colonnade.network.channel import Channel
     from colonnade.network.inbox import Inbox, Register
     from colonnade.network.network import Network, World
     from colonnade.network.parcel import ALL, EVERYONE, LATEST, Wait, deadline, first
@@ -25,6 +26,7 @@ __all__ = [
     "EVERYONE",
     "LATEST",
     "Absent",
+    "Channel",
     "Delays",
     "Fault",
     "Group",
@@ -46,6 +48,7 @@ __all__ = [
 __getattr__ = lazy.attributes(
     __name__,
     {
+        "channel": ("Channel",),
         "inbox": ("Inbox", "Register"),
         "network": ("Network", "World"),
         "parcel": ("ALL", "EVERYONE", "LATEST", "Wait", "deadline", "first"),

@@ -93,7 +93,8 @@ class Inbox:
     def maximum(self) -> tuple[Tensor, Tensor]:
         """Largest over what arrived (zero where nothing did), and the slot it came from. [receivers
         here, ...]"""
-        low = torch.finfo(self.value.dtype).min
+        limits = torch.finfo if self.value.is_floating_point() else torch.iinfo
+        low = limits(self.value.dtype).min
         seen = torch.where(_over(self.arrived, self.value), self.value, low)
         largest, slot = seen.max(1)
         return torch.where(_over(self.any, largest), largest, 0), slot

@@ -33,8 +33,8 @@ from colonnade.network.absent import ABSENT, Absent, is_absent
 from colonnade.network.clock import SECOND
 from colonnade.network.inbox import Inbox
 from colonnade.network.loudness import magnitude
-from colonnade.network.network import AFTER, Network, Place
-from colonnade.network.parcel import BYTES, Parcel, Wait
+from colonnade.network.network import AFTER, DECISION, DECISION_BYTES, Network, Place
+from colonnade.network.parcel import Parcel, Wait
 from colonnade.network.parts import Parts, Version
 from colonnade.network.post import ASK, BEAT, END, Peer, Post, reached
 from colonnade.network.projected import ProjectedNetwork
@@ -65,11 +65,11 @@ class Live(ProjectedNetwork):
         self.silent: set[str] = set()  # those whose part of an exchange did not come
         self.own_rounds = range(0)  # this party needs nobody in these: it misses none of them
 
-    async def agree(self, value: Tensor | Absent, src: Group) -> list[float]:
+    async def agree(self, value: Tensor | Absent, src: Group, count: int) -> list[float]:
         self.step += 1
         links = self.links(src, self.everyone)
         if not is_absent(value):
-            return self._decide(value.reshape(-1).float(), links)
+            return self._decide(value.reshape(count).float(), links)
         me, decider = self.everyone.parties.index(self.party), src.parties[0]
         key = self._key(links, 0, me)
         self.post.reach(self.at)
@@ -80,7 +80,11 @@ class Live(ProjectedNetwork):
             if key not in self.post.letters:
                 raise Rejoin
             decision = self.post.letters.pop(key)
-            if decision is not None and decision.dim() == 1 and bool(decision.isfinite().all()):
+            if (
+                decision is not None
+                and decision.shape == (count,)
+                and bool(decision.isfinite().all())
+            ):
                 break
             self.post.refuse(decider, "a decision that is none; it runs other software")
             await self.clock.sleep_until(self.clock.now + AGAIN)
@@ -90,9 +94,9 @@ class Live(ProjectedNetwork):
     def _decide(self, decision: Tensor, links: Links) -> list[float]:
         for receiver, party in enumerate(self.everyone.parties):
             if party in self.post.peers:
-                self.post.post(self._header(links, 0, receiver, "decision"), decision, party)
+                self.post.post(self._header(links, 0, receiver, DECISION), decision, party)
         self.post.reach(self.at)
-        self.ledger.add(self.phase, "decision", links, None, decision.numel() * BYTES)
+        self.ledger.add(self.phase, DECISION, links, None, decision.numel() * DECISION_BYTES)
         return decision.tolist()
 
     def _beside(self, program: str) -> Self:
@@ -414,18 +418,19 @@ class Live(ProjectedNetwork):
 
     def _read_register(self, parcel: Parcel, sender: int, receiver: int) -> Tensor | None:
         src, dst = parcel.links.src.name, parcel.links.dst.name
-        return self.post.read_register((src, sender, dst, receiver, parcel.kind), self.at)
+        return self.post.read_register((src, sender, dst, receiver, parcel.channel.kind), self.at)
 
     def _fits(self, letter: Tensor, parcel: Parcel, sender: int, receiver: int) -> bool:
         """Checks a received tensor: declared dtype, declared shape, all values finite and none
         absurdly large."""
         shape = (*parcel.shape[:-1], parcel.width(sender, receiver))
-        kind = torch.get_default_dtype()
+        channel, kind = parcel.channel, parcel.channel.dtype
         if letter.shape == shape and letter.dtype == kind:
             size = magnitude(letter)
-            limit = self.post.loudness.limit(parcel.kind) if parcel.bounded else math.inf
+            bounded = channel.bounded and kind.is_floating_point
+            limit = self.post.loudness.limit(channel.kind) if bounded else math.inf
             if size <= limit and size < math.inf:
-                self.post.loudness.heard(parcel.kind, parcel.links.src.parties[sender], size)
+                self.post.loudness.heard(channel.kind, parcel.links.src.parties[sender], size)
                 return True
             found = "numbers that are not finite"
             if size < math.inf:
@@ -435,7 +440,7 @@ class Live(ProjectedNetwork):
         if parcel.wait.kind != "latest" or letter.shape[1:] != shape[1:]:  # not a shorter batch
             party = parcel.links.src.parties[sender]
             detail = f"{found}, expected {kind} {shape}"
-            self.post.refuse(party, f"{parcel.kind} that does not fit", detail)
+            self.post.refuse(party, f"{channel.kind} that does not fit", detail)
         return False
 
 

@@ -28,12 +28,13 @@ from torch import Tensor
 
 from colonnade.errors import PartyLost
 from colonnade.network.absent import Absent, is_absent
+from colonnade.network.channel import Channel
 from colonnade.network.clock import SECOND
 from colonnade.network.delays import Delays, DelaySampler
 from colonnade.network.faults import Fault, Phase
 from colonnade.network.inbox import Inbox
 from colonnade.network.ledger import Ledger
-from colonnade.network.parcel import ALL, Parcel, Wait, unequal
+from colonnade.network.parcel import ALL, Parcel, Wait
 from colonnade.network.parts import Parts, Version
 from colonnade.network.samplers import Calm, Passage, Sampler
 from colonnade.network.topology import Group, Links, Topology, links_between
@@ -41,6 +42,8 @@ from colonnade.seeds import seed_of
 
 ATTEMPTS = 1000  # after so many lost attempts a party that must answer counts as gone for good
 AFTER = 1 << 20  # the step after a loop of rounds: the same for those who ran it and who skipped it
+
+DECISION, DECISION_BYTES = "decision", 4  # of `agree`, in the ledger: a float32 each
 
 Place = tuple[int, ...]  # of an exchange in the whole choreography, in the order of the program
 
@@ -106,32 +109,27 @@ class Network(ABC):
     async def send(
         self,
         value: Tensor | Absent,
-        src: Group,
-        dst: Group,
+        channel: Channel,
+        rows: int | tuple[int, ...],
         *,
-        kind: str,
-        shape: tuple[int, ...],
         wait: Wait = ALL,
-        addressed: bool = False,
         where: Tensor | Absent | None = None,
-        widths: Sequence[int] | None = None,
-        bounded: bool = True,
     ) -> Inbox:
-        """Every member of `src` sends to the members of `dst` it is linked to.
+        """Every member of the channel's source sends to the members of its destination that it is
+        linked to.
 
-        `value` is [senders here, *shape], or [senders here, out-degree, *shape] if `addressed`,
-        with the links in the order of the slots of the opposite direction. `kind` names the content
-        for the ledger; `shape` is that of one message, which receivers rely on. `where` says which
-        senders (or which of their links) send at all. `widths` are the true sizes of the last axis
-        where it is padded: by sender, or by receiver if `addressed`. `bounded`: numbers that are
-        absurdly large, compared with those that came before, are refused by real parties.
+        `value` is [senders here, rows, width], or [senders here, out-degree, rows, width] if the
+        channel is for `each` receiver, with the links in the order of the slots of the opposite
+        direction. Every party must know `rows`, whether it sends or not. `where` says which senders
+        (or which of their links) send at all.
         """
-        if not is_absent(value) and not value.is_floating_point():
-            raise TypeError(f"{kind}: a message holds floating-point numbers, not {value.dtype}")
-        links = self.links(src, dst)
+        if not is_absent(value) and value.dtype != channel.dtype:
+            found, wanted = value.dtype, channel.dtype
+            raise TypeError(f"{channel.kind}: is declared as {wanted}, but holds {found}")
+        links = self.links(channel.src, channel.dst)
         passage = self._passage(links, wait)
         self.step += 1
-        parcel = Parcel(value, links, kind, shape, wait, addressed, where, unequal(widths), bounded)
+        parcel = Parcel(value, channel, links, channel.shape(rows), wait, where)
         return await self._exchange(parcel, passage)
 
     @abstractmethod
@@ -144,10 +142,10 @@ class Network(ABC):
         """Seconds since the start, virtual or real."""
 
     @abstractmethod
-    async def agree(self, value: Tensor | Absent, src: Group) -> list[float]:
-        """A small decision of the only member of `src`, told to every party, so that all may branch
-        on it. It is part of the control of the training, not of its content: it is repeated until
-        it has come through."""
+    async def agree(self, value: Tensor | Absent, src: Group, count: int) -> list[float]:
+        """A small decision (`count` numbers) of the only member of `src`, told to every party, so
+        that all may branch on it. It is part of the control of the training, not of its content: it
+        is repeated until it has come through."""
 
     @abstractmethod
     async def concurrently(self, *programs: Callable[[Self], Coroutine[Any, Any, None]]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, cast
 
@@ -11,11 +10,11 @@ import numpy as np
 from torch import Tensor
 
 from colonnade.network.absent import Absent
+from colonnade.network.channel import Channel
 from colonnade.network.clock import SECOND
 from colonnade.network.samplers import Passage
 from colonnade.network.topology import Links
 
-BYTES = 4  # content travels as float32
 RETRY = 1.0  # seconds until somebody who must be heard tries again
 
 
@@ -50,24 +49,22 @@ class Parcel:
     """The arguments of one `send`."""
 
     value: Tensor | Absent
+    channel: Channel
     links: Links
-    kind: str
-    shape: tuple[int, ...]
+    shape: tuple[int, ...]  # of one message
     wait: Wait
-    addressed: bool
     where: Tensor | Absent | None
-    widths: tuple[int, ...] | None
-    bounded: bool = True
 
     @property
     def slot_widths(self) -> tuple[int, ...] | None:
         """The widths by slot of a receiver. Unequal widths mean that all receivers hear the same
         senders."""
-        if self.widths is None or self.addressed:
+        widths = self.channel.widths
+        if widths is None or self.channel.each:
             return None
         if (self.links.senders != self.links.senders[0]).any():
             raise ValueError("unequal widths need receivers that all hear the same senders")
-        return tuple(self.widths[s] for s in self.links.senders[0])
+        return tuple(widths[s] for s in self.links.senders[0])
 
     def late(self, passage: Passage) -> np.ndarray | int:
         """Nanoseconds that failed attempts cost, by receiver and slot."""
@@ -77,19 +74,20 @@ class Parcel:
 
     def width(self, sender: int, receiver: int) -> int:
         """The true size of the last axis of one message."""
-        if self.widths is None:
+        if self.channel.widths is None:
             return self.shape[-1]
-        return self.widths[receiver if self.addressed else sender]
+        return self.channel.widths[receiver if self.channel.each else sender]
 
     @property
     def bytes(self) -> int | np.ndarray:
         """The size of one message, or of each where widths differ. [receivers, slots]"""
-        whole = math.prod(self.shape) * BYTES
-        if self.widths is None:
+        channel, links = self.channel, self.links
+        whole = math.prod(self.shape) * channel.dtype.itemsize
+        if channel.widths is None:
             return whole
-        receivers = np.arange(len(self.links.dst))[:, None]
-        by = np.broadcast_to(receivers, self.links.shape) if self.addressed else self.links.senders
-        return whole // self.shape[-1] * np.array(self.widths)[by]
+        receivers = np.arange(len(links.dst))[:, None]
+        by = np.broadcast_to(receivers, links.shape) if channel.each else links.senders
+        return whole // self.shape[-1] * np.array(channel.widths)[by]
 
     def chosen(self) -> np.ndarray | None:
         """What there is to say, by receiver and slot; None: everything. Needs all senders here."""
@@ -99,7 +97,3 @@ class Parcel:
         if where.ndim == 1:
             return where[self.links.senders]
         return where.reshape(-1)[self.links.gather_addressed.numpy()].reshape(self.links.shape)
-
-
-def unequal(widths: Sequence[int] | None) -> tuple[int, ...] | None:
-    return None if widths is None or len(set(widths)) == 1 else tuple(widths)

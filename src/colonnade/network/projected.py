@@ -18,8 +18,15 @@ from colonnade.network.absent import ABSENT, Absent, is_absent
 from colonnade.network.clock import SECOND, Clock, Signal
 from colonnade.network.faults import Phase
 from colonnade.network.inbox import Inbox
-from colonnade.network.network import Network, Place, World, seconds
-from colonnade.network.parcel import BYTES, Parcel, Wait
+from colonnade.network.network import (
+    DECISION,
+    DECISION_BYTES,
+    Network,
+    Place,
+    World,
+    seconds,
+)
+from colonnade.network.parcel import Parcel, Wait
 from colonnade.network.samplers import Passage
 from colonnade.network.topology import Group, Links
 from colonnade.network.transport.transport import Transport
@@ -79,19 +86,19 @@ class ProjectedNetwork(Network):
     def within(self, phase: Phase) -> Self:
         return self._within(self._beside(f"{self.program}.{self.round}.{phase}"), phase)
 
-    async def agree(self, value: Tensor | Absent, src: Group) -> list[float]:
+    async def agree(self, value: Tensor | Absent, src: Group, count: int) -> list[float]:
         self.step += 1
         links = self.links(src, self.everyone)
         key = self._key(links, 0, self.everyone.parties.index(self.party))
         if is_absent(value):
             await self._until(lambda: key in self.mailbox.letters, None)
             return cast(Tensor, self.mailbox.letters.pop(key)).tolist()
-        decision = value.reshape(-1).float()
+        decision = value.reshape(count).float()
         for receiver, party in enumerate(self.everyone.parties):
             if party != self.party:
-                header = self._header(links, 0, receiver, "decision")
+                header = self._header(links, 0, receiver, DECISION)
                 self.transport.publish(party, encode(header, decision))
-        self.ledger.add(self.phase, "decision", links, None, decision.numel() * BYTES)
+        self.ledger.add(self.phase, DECISION, links, None, count * DECISION_BYTES)
         return decision.tolist()
 
     async def concurrently(self, *programs: Callable[[Self], Coroutine[Any, Any, None]]) -> None:
@@ -145,7 +152,7 @@ class ProjectedNetwork(Network):
             lost = passage.arrived is not None and not passage.arrived[r, j]
             if not lost:
                 self._deliver(parcel, sender, receiver, value, int(transfer[r, j]))
-        self.ledger.add(self.phase, parcel.kind, links, counted, parcel.bytes)
+        self.ledger.add(self.phase, parcel.channel.kind, links, counted, parcel.bytes)
 
     def _deliver(
         self, parcel: Parcel, sender: int, receiver: int, value: Tensor | None, delay: int
@@ -153,7 +160,8 @@ class ProjectedNetwork(Network):
         register = parcel.wait.kind == "latest"
         if register and value is None:
             return
-        header = self._header(parcel.links, sender, receiver, parcel.kind, register, value is None)
+        kind, nothing = parcel.channel.kind, value is None
+        header = self._header(parcel.links, sender, receiver, kind, register, nothing)
         self._hand_over(header, value, parcel.links.dst.parties[receiver], delay)
 
     def _hand_over(self, header: Header, value: Tensor | None, to: str, delay: int) -> None:
@@ -189,7 +197,8 @@ class ProjectedNetwork(Network):
             await self._wait(parcel.wait, links, members, expected)
             read = self._read_letter
         self._pass()
-        value = torch.zeros(len(members), links.shape[1], *parcel.shape)
+        dtype = parcel.channel.dtype
+        value = torch.zeros(len(members), links.shape[1], *parcel.shape, dtype=dtype)
         arrived = torch.zeros(len(members), links.shape[1], dtype=torch.bool)
         for i, r in enumerate(members):
             for j in np.nonzero(links.real[r])[0]:
@@ -236,6 +245,7 @@ class ProjectedNetwork(Network):
 
     def _fits(self, letter: Tensor, parcel: Parcel, sender: int, receiver: int) -> bool:
         """A register may hold a batch of another size."""
+        assert letter.dtype == parcel.channel.dtype
         return letter.shape[:-1] == parcel.shape[:-1]
 
     def _read_letter(self, parcel: Parcel, sender: int, receiver: int) -> Tensor | None:
@@ -243,7 +253,7 @@ class ProjectedNetwork(Network):
 
     def _read_register(self, parcel: Parcel, sender: int, receiver: int) -> Tensor | None:
         src, dst = parcel.links.src.name, parcel.links.dst.name
-        box = (self.program, src, sender, dst, receiver, parcel.kind)
+        box = (self.program, src, sender, dst, receiver, parcel.channel.kind)
         return self.mailbox.registers.pop(box, None)
 
 
@@ -257,5 +267,5 @@ def _message(parcel: Parcel, member: int, sender: int, receiver: int, slot: int)
     value, where = cast(Tensor, parcel.value), cast("Tensor | None", parcel.where)
     if where is not None and not (where[member, slot] if where.dim() == 2 else where[member]):
         return None
-    part = value[member, slot] if parcel.addressed else value[member]
+    part = value[member, slot] if parcel.channel.each else value[member]
     return part.detach()[..., : parcel.width(sender, receiver)]

@@ -21,8 +21,8 @@ from colonnade.network.clock import SECOND, Clock
 from colonnade.network.delays import Delays
 from colonnade.network.faults import Fault, Phase
 from colonnade.network.inbox import Inbox
-from colonnade.network.network import Network, World, seconds
-from colonnade.network.parcel import BYTES, Parcel, Wait
+from colonnade.network.network import DECISION, DECISION_BYTES, Network, World, seconds
+from colonnade.network.parcel import Parcel, Wait
 from colonnade.network.samplers import Passage
 from colonnade.network.topology import Group, Links
 
@@ -72,10 +72,11 @@ class StackedNetwork(Network):
             other._samplers = copy.deepcopy(self._samplers)  # what fell is still down
         return other
 
-    async def agree(self, value: Tensor | Absent, src: Group) -> list[float]:
+    async def agree(self, value: Tensor | Absent, src: Group, count: int) -> list[float]:
         decision = cast(Tensor, value).reshape(-1).tolist()
+        assert len(decision) == count, f"{len(decision)} numbers, {count} were announced"
         links = self.links(src, self.everyone)
-        self.ledger.add(self.phase, "decision", links, None, len(decision) * BYTES)
+        self.ledger.add(self.phase, DECISION, links, None, count * DECISION_BYTES)
         np.maximum(self._time, self._times(src)[0], out=self._time)  # nobody goes on untold
         return decision
 
@@ -100,9 +101,9 @@ class StackedNetwork(Network):
 
     async def _exchange(self, parcel: Parcel, passage: Passage) -> Inbox:
         links, chosen, size = parcel.links, parcel.chosen(), parcel.bytes
-        self.ledger.add(self.phase, parcel.kind, links, _both(passage.sent, chosen), size)
+        self.ledger.add(self.phase, parcel.channel.kind, links, _both(passage.sent, chosen), size)
         arrived = _both(passage.arrived, chosen)
-        value = _by_slot(cast(Tensor, parcel.value).detach(), links, parcel.addressed)
+        value = _by_slot(cast(Tensor, parcel.value).detach(), links, parcel.channel.each)
         instant = self._delays is None and passage.attempts is None and not self._time.any()
         if not instant or parcel.wait.kind == "deadline":
             arrived, value = self._take_time(parcel, passage, value, arrived)
@@ -138,7 +139,7 @@ class StackedNetwork(Network):
     ) -> tuple[np.ndarray, Tensor]:
         """The newest of what has arrived since the last reading; what is older is void, and so is
         a message of another shape (a short last batch)."""
-        key = (parcel.links.src.name, parcel.links.dst.name, parcel.kind)
+        key = (parcel.links.src.name, parcel.links.dst.name, parcel.channel.kind)
         waiting = [*self._under_way.get(key, []), _UnderWay(arrival, value)]
         newest = torch.zeros_like(value)
         seen, arrived = (np.zeros(arrival.shape, dtype=bool) for _ in range(2))

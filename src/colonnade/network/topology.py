@@ -38,7 +38,7 @@ class Links:
 
     Sparse rows are padded; `real` is False there. The links of the opposite direction list the same
     neighbours in the same order, so what receiver r computes per slot can be sent back with
-    `addressed=True` as it stands.
+    `each=True` as it stands.
     """
 
     src: Group

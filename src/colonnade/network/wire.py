@@ -76,7 +76,13 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
 
 
 # The format is simple, and the library's own functions take several times as long for 80 KB.
-KINDS = {torch.float32: "F32", torch.float64: "F64"}
+KINDS = {
+    torch.float16: "F16",
+    torch.float32: "F32",
+    torch.float64: "F64",
+    torch.int32: "I32",
+    torch.int64: "I64",
+}
 TYPES = {name: kind for kind, name in KINDS.items()}
 _json, _header, _file = (
     msgspec.json.Encoder(),

@@ -10,9 +10,9 @@ from typing import Any
 
 from torch import nn
 
-from colonnade.algorithms.task import Task
 from colonnade.code import Factory
 from colonnade.errors import InputError
+from colonnade.learning.task import Task
 from colonnade.models.layers import cnn, mlp, output_width
 from colonnade.seeds import seeded
 

@@ -22,14 +22,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from colonnade.algorithms.models import encoder_widths, make_decoder, make_encoder
-from colonnade.algorithms.task import Task, pad_stack
+from colonnade.learning.models import encoder_widths, make_decoder, make_encoder
+from colonnade.learning.task import Holding, LocalBatches, Task, pad_stack
 from colonnade.models.stack import Stack
 from colonnade.network import Group, Network, locally
 from colonnade.seeds import torch_stream
 
 if TYPE_CHECKING:
-    from colonnade.algorithms.algorithm import Algorithm
+    from colonnade.learning.algorithm import Algorithm
 
 # How encoders learn without labels, whatever the optimiser of the head (DVFL, appendix D.3).
 UNSUPERVISED: dict[str, Any] = {"kind": "adam", "momentum": 0.0, "weight_decay": 1e-5}
@@ -91,6 +91,12 @@ class Objective(ABC):
     @abstractmethod
     def helper(self, member: int) -> nn.Module:
         """What stands on a member's encoder while it learns: a decoder or a projector."""
+
+    async def learn_alone(self, net: Network, data: Holding, batches: LocalBatches) -> None:
+        """Every member learns by itself, on its own columns; nothing is sent."""
+        async for batch in net.rounds(batches):
+            x, rows = data.alone(batch)
+            self.learn(x, net.call(self.pupils.group), net.round, rows)
 
     @abstractmethod
     def encode(self, x: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Algorithms in which nobody leads: who decides which epoch was the best, and when to stop.
+"""Training control of an algorithm in which nobody leads.
 
 Nobody decides for others. How well each aggregator does on the validation rows goes from neighbour
 to neighbour, and from the same figures all draw the same conclusion.
@@ -6,16 +6,16 @@ to neighbour, and from the same figures all draw the same conclusion.
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from statistics import fmean
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple, Protocol, cast
 
 import torch
 from torch import Tensor
 
-from colonnade.algorithms.algorithm import Algorithm, Decision
-from colonnade.algorithms.task import Batch
-from colonnade.network import ABSENT, Group, Inbox, Network, is_absent, locally
+from colonnade.learning.task import Batch
+from colonnade.learning.training import Decision, Training
+from colonnade.network import ABSENT, Group, Network, is_absent, locally
+from colonnade.network.channel import Channel
 
 WITNESSES = 64  # more of them would tell the same, and talk much
 UNKNOWN = 1e30  # a loss
@@ -38,32 +38,38 @@ class Witness(NamedTuple):
 FIGURES = len(Witness._fields)
 
 
-class Leaderless(Algorithm):
-    """Devices on a graph, some of which aggregate and have the labels."""
+def spread(aggregators: int) -> range:
+    """The witnesses among so many aggregators: all, or evenly spread ones."""
+    return range(0, aggregators, -(-aggregators // WITNESSES))
 
-    led: ClassVar[bool] = False
 
-    devices: Group
-    aggregators: Group
+class Devices(Protocol):
+    """What the control needs of an algorithm without a leader."""
+
+    devices: Group  # on a graph
+    aggregators: Group  # those of the devices that have the labels, and may be witnesses
     chosen: tuple[int, ...]  # which devices aggregate
-    entity: Group  # somebody outside, who must know when to ask
-    hops: int  # from anybody to anybody
+    witnesses: range  # which aggregators are witnesses
+    entity: Group  # somebody outside, who must know when to ask; or nobody
+    hops: int  # from any device to any other
+    validation: Channel  # from device to device
+    validation_told: Channel  # from devices to the entity
 
-    @property
-    def witnesses(self) -> range:
-        """Aggregators whose validation counts: all, or evenly spread ones."""
-        return range(0, len(self.chosen), -(-len(self.chosen) // WITNESSES))
-
-    @abstractmethod
     async def validate(self, net: Network) -> Any:
         """Loss and accuracy of every aggregator by itself. [aggregators here, 2]"""
+        ...
+
+
+class Gossip(Training):
+    """The control of a program without a leader."""
 
     async def decide(self, net: Network, batch: Batch, loss: Any) -> Decision:
         """Everybody hears how the aggregators do, and draws the same conclusion."""
+        witnesses = cast(Devices, self.algorithm)
         if batch.epoch + 1 >= self.usual:
             await net.reunite()  # those who are away would lack the best version
         apart, so_far = net.within("validation"), self.progress
-        mine = await self.validate(apart)
+        mine = await witnesses.validate(apart)
         told = await self.tell_everybody(apart, mine)
         heard = [Witness(*figures) for figures in told[:, told[0] > 0].T.tolist()]
         before = int(max([so_far["best"] + 1, *(one.best for one in heard)])) - 1
@@ -78,7 +84,7 @@ class Leaderless(Algorithm):
         if heard:
             found["validation_loss"] = fmean(one.loss for one in heard)
             found["validation_accuracy"] = fmean(one.accuracy for one in heard)
-        self._tell(net, batch, torch.nan if is_absent(loss) else loss.mean(), found)
+        self.tell(net, batch, torch.nan if is_absent(loss) else loss.mean(), found)
         self.count_patience(found["validation_loss"], better)
         if better and not is_absent(mine):
             so_far |= {f"then {k}": float(v) for k, v in enumerate(mine[:, 0])}
@@ -93,21 +99,18 @@ class Leaderless(Algorithm):
     async def tell_everybody(self, net: Network, found: Tensor) -> Tensor:
         """From neighbour to neighbour, until everybody knows of every witness. [figures,
         witnesses]"""
-        here, best = list(net.here(self.devices)), self.progress["best"] + 1
-        told: Any = torch.zeros(len(here), FIGURES, len(self.witnesses)) if here else ABSENT
+        a, best = cast(Devices, self.algorithm), self.progress["best"] + 1
+        here = list(net.here(a.devices))
+        told: Any = torch.zeros(len(here), FIGURES, len(a.witnesses)) if here else ABSENT
         facts: Any = {"life": net.life, "keeps": self.keeps_best(), "complete": not net.owing()}
-        for i, k in enumerate(net.here(self.aggregators)):
-            if k in self.witnesses:
+        for i, k in enumerate(net.here(a.aggregators)):
+            if k in a.witnesses:
                 loss, accuracy = found[i].tolist()
                 then = self.progress.get(f"then {i}", UNKNOWN)
                 mine = Witness(1.0, loss, accuracy, best, then, **facts)
-                told[here.index(self.chosen[k]), :, self.witnesses.index(k)] = torch.tensor(mine)
-        for _ in range(self.hops):
-            inbox = await self.say(net, told, self.devices)
+                told[here.index(a.chosen[k]), :, a.witnesses.index(k)] = torch.tensor(mine)
+        for _ in range(a.hops):
+            inbox = await net.send(told, a.validation, FIGURES)
             told = locally(lambda inbox: inbox.value.amax(1), inbox)
-        heard = await self.say(net, told, self.entity)
+        heard = await net.send(told, a.validation_told, FIGURES)
         return told[0] if here else heard.value[0].amax(0)
-
-    async def say(self, net: Network, told: Tensor, to: Group) -> Inbox:
-        facts: Any = {"kind": "validation", "shape": (FIGURES, len(self.witnesses))}
-        return await net.send(told, self.devices, to, bounded=False, **facts)

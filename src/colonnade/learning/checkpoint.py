@@ -27,7 +27,7 @@ from colonnade.errors import ColonnadeError, InputError
 from colonnade.network import Network, is_absent
 
 if TYPE_CHECKING:
-    from colonnade.algorithms.algorithm import Algorithm
+    from colonnade.learning.algorithm import Algorithm
 
 SUFFIX = ".checkpoint.safetensors"
 MEMORY = ".memory.safetensors"
@@ -122,16 +122,17 @@ def keep(
 ) -> None:
     """Write the state of the parties here, as it is after so many rounds. `writer` does the writing
     a moment later; without it, it is done at once."""
+    training = algorithm.training
     memory = {k: v for k, v in algorithm.memory.items() if not is_absent(v)}
-    facts = {"rounds": rounds, "of": fingerprint(algorithm), "progress": algorithm.progress}
-    facts |= {"memory": sorted(memory), "committed": algorithm.committed}
-    facts |= {"ballot": algorithm.ballot.facts(), "also": algorithm.also}
+    facts = {"rounds": rounds, "of": fingerprint(algorithm), "progress": training.progress}
+    facts |= {"memory": sorted(memory), "committed": training.committed}
+    facts |= {"ballot": training.ballot.facts(), "also": algorithm.also}
     facts |= {"code": msgspec.to_builtins(algorithm.own_code)}
     if memory and algorithm.memory_kept != facts["memory"]:
         write(folder / f"{algorithm.labels.parties[0]}{MEMORY}", memory, {})
         algorithm.memory_kept = facts["memory"]
     for party, tensors in state(algorithm, net).items():
-        mine = tensors | algorithm.versions.tensors(net, party)
+        mine = tensors | training.versions.tensors(net, party)
         write_it = job(folder / f"{party}{SUFFIX}", mine, facts)
         write_it() if writer is None else writer(write_it)
 
@@ -161,12 +162,13 @@ def resume(algorithm: Algorithm, net: Network, folder: Path) -> bool:
             raise InputError(f"{folder}: the memory of {algorithm.labels.parties[0]} is missing")
         algorithm.memory |= stored[0]
         algorithm.memory_kept = sorted(stored[0])
-    algorithm.progress, algorithm.committed = told[0]["progress"], told[0]["committed"]
-    algorithm.versions.take_up(net, {party: tensors for party, (tensors, _) in kept_by.items()})
-    algorithm.ballot.restore(told[0]["ballot"])
+    training = algorithm.training
+    training.progress, training.committed = told[0]["progress"], told[0]["committed"]
+    training.versions.take_up(net, {party: tensors for party, (tensors, _) in kept_by.items()})
+    training.ballot.restore(told[0]["ballot"])
+    training.frozen = training.committed is not None
     algorithm.also = told[0]["also"]
-    algorithm.frozen = algorithm.committed is not None
-    net.resume_at = sys.maxsize if algorithm.progress["stopped"] else told[0]["rounds"]
+    net.resume_at = sys.maxsize if training.progress["stopped"] else told[0]["rounds"]
     for _, stack in algorithm.stacks.values():
         stack.resumed()
     return True

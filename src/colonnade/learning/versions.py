@@ -21,7 +21,7 @@ from colonnade.network import Network
 from colonnade.network.parts import Kept, Parts, Version
 
 if TYPE_CHECKING:
-    from colonnade.algorithms.algorithm import Algorithm
+    from colonnade.learning.algorithm import Algorithm
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +58,9 @@ class Versions:
         self.parts |= dict.fromkeys(found)
         self.final = max((v for v, facts in found.items() if facts["final"]), default=None)
         if found:
-            self.algorithm.ballot.restore(found[max(found)]["ballot"])  # newer than a checkpoint's
+            self.algorithm.training.ballot.restore(
+                found[max(found)]["ballot"]
+            )  # newer than a checkpoint's
 
     def write(self, net: Network) -> None:
         """Write what is not on the disk yet, and tell everybody what is kept. A full disk leaves
@@ -75,7 +77,7 @@ class Versions:
 
     def announce(self, net: Network) -> None:
         kept = [Kept(v, v not in self.unwritten, v == self.final) for v in sorted(self.parts)]
-        net.announce(Parts(tuple(kept), committed=self.algorithm.committed))
+        net.announce(Parts(tuple(kept), committed=self.algorithm.training.committed))
 
     def keep_only(self, rounds: Iterable[int]) -> None:
         """Forget the versions of other rounds. A party that has none of these keeps its newest, so
@@ -157,11 +159,11 @@ class Store:
         return self.folder / f"{self.party}.{version[0]}-{version[1]}{SUFFIX}"
 
     def write(self, version: Version, part: Part, *, final: bool) -> None:
-        from colonnade.algorithms.checkpoint import fingerprint, write
+        from colonnade.learning.checkpoint import fingerprint, write
 
         tensors = {f"{n}.{k}": v for n, (m,) in _mine(part) for k, v in m.items()}
         facts = {"of": fingerprint(self.algorithm), "version": version, "final": final}
-        facts |= {"ballot": self.algorithm.ballot.facts()}
+        facts |= {"ballot": self.algorithm.training.ballot.facts()}
         write(self.path(version), tensors, facts)
 
     def delete(self, version: Version) -> None:
@@ -171,7 +173,7 @@ class Store:
             log.error("%s: cannot be deleted (%s)", self.path(version), error)
 
     def read(self, version: Version) -> Part:
-        from colonnade.algorithms.checkpoint import fitting, read
+        from colonnade.learning.checkpoint import fitting, read
 
         found = read(self.path(version))
         if found is None:
@@ -187,7 +189,7 @@ class Store:
     def known(self) -> dict[Version, dict[str, Any]]:
         """The versions on disk, and what is written beside them. Those of other settings are not
         ours to use, nor to delete."""
-        from colonnade.algorithms.checkpoint import facts_of, fingerprint
+        from colonnade.learning.checkpoint import facts_of, fingerprint
 
         found: dict[Version, dict[str, Any]] = {}
         for path in sorted(self.folder.glob(f"{self.party}.*{SUFFIX}")):

@@ -36,14 +36,30 @@ class Task:
         return cls(data.clients, data.widths, data.shapes, data.classes, rows, seed)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Batch:
+    """Some rows of a part of the data, as far as they are here."""
+
     rows: Tensor  # indices
-    epoch: int
-    last: bool  # of its epoch
+    epoch: int = 0
+    last: bool = True  # of its epoch
+    part: Part | None = None
+    loss: Any = 0.0  # what the training reports, by member of a group that learns with labels
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    @property
+    def x(self) -> Any:
+        """[column holders here, rows, width] or absent"""
+        assert self.part is not None
+        return self.part.x.index_select(1, self.rows)
+
+    @property
+    def y(self) -> Any:
+        """[rows] where the labels are, else absent"""
+        assert self.part is not None
+        return self.part.y.index_select(0, self.rows)
 
 
 @dataclass(frozen=True)
@@ -120,20 +136,6 @@ class LocalBatches:
 
 
 @dataclass(frozen=True)
-class InOrder:
-    """All rows once, in order, for prediction."""
-
-    rows: int
-    size: int
-
-    def __len__(self) -> int:
-        return -(-self.rows // self.size)
-
-    def __getitem__(self, round: int) -> Tensor:
-        return torch.arange(round * self.size, min((round + 1) * self.size, self.rows))
-
-
-@dataclass(frozen=True)
 class Part:
     """One part of the data (train, validation or test), as far as it is here."""
 
@@ -141,8 +143,23 @@ class Part:
     y: Any  # [rows] where the labels are, else absent
     rows: int
 
-    def batch(self, rows: Tensor) -> tuple[Any, Any]:
-        return self.x.index_select(1, rows), self.y.index_select(0, rows)
+    def in_order(self, size: int) -> InOrder:
+        return InOrder(self, size)
+
+
+@dataclass(frozen=True)
+class InOrder:
+    """All rows of a part once, in order, for prediction."""
+
+    part: Part
+    size: int
+
+    def __len__(self) -> int:
+        return -(-self.part.rows // self.size)
+
+    def __getitem__(self, round: int) -> Batch:
+        end = min((round + 1) * self.size, self.part.rows)
+        return Batch(torch.arange(round * self.size, end), part=self.part)
 
 
 @dataclass(frozen=True)
@@ -153,6 +170,13 @@ class Holding:
     validation: Part
     test: Part
     extra: Part  # rows of each client's own, without labels
+
+    def alone(self, batch: LocalBatch) -> tuple[Any, Tensor]:
+        """What a batch of column holders on their own is: the columns [column holders here, rows,
+        width], and numbers that tell all rows apart, aligned or not."""
+        if batch.aligned:
+            return self.train.x.index_select(1, batch.rows), batch.rows
+        return self.extra.x.index_select(1, batch.rows), self.train.rows + batch.rows
 
     @classmethod
     def at(

@@ -1,0 +1,281 @@
+"""What every algorithm is: settings, declared exchanges, and two choreographies, `train` and
+`predict`.
+
+To add one, put a file into this folder with a `Settings` struct and an `Algorithm` subclass;
+nothing else changes. The experiment file, the command line, the documentation of what leaves a
+party and the algorithm test kit find it there.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+from colonnade.code import Source
+from colonnade.data.partition import VerticalData
+from colonnade.errors import InputError
+from colonnade.learning import checkpoint
+from colonnade.learning.declare import (
+    EVERYONE,
+    Columns,
+    Exchange,
+    LabelHolder,
+    Members,
+    declared,
+)
+from colonnade.learning.models import encoder_widths, make_encoder
+from colonnade.learning.settings import Settings
+from colonnade.learning.task import Holding, Part, Task
+from colonnade.learning.training import DECIDED, DECISION, Training, measure
+from colonnade.models.optim import Optimizer
+from colonnade.models.stack import Stack
+from colonnade.network import ABSENT, Group, Network, is_absent
+from colonnade.network.network import World
+from colonnade.seeds import seed_of, seeded
+
+PREDICT_ROWS = 4096  # rows per exchange when nothing can fail
+
+
+def _decision(holder: LabelHolder) -> Exchange:
+    return Exchange(holder, EVERYONE, DECISION, width=DECIDED, kind="decision")
+
+
+class Algorithm(ABC):
+    """One global program over groups of parties. The body of a subclass declares its groups and its
+    exchanges."""
+
+    name: ClassVar[str]
+    settings: ClassVar[type[Settings]] = Settings
+    exchanges: ClassVar[tuple[Exchange, ...]]  # what the class declares, and the decisions
+    pooled: ClassVar[bool] = False  # one party holds all columns
+    optional: ClassVar[tuple[str, ...]] = ()  # groups that some settings do without
+    led: ClassVar[bool] = True  # by who holds the labels; else all are equal
+    outside: ClassVar[tuple[str, ...]] = ()  # groups that only use the model
+    usual_epochs: ClassVar[int] = 60
+    stops_early: ClassVar[bool] = True
+    control: ClassVar[type[Training]] = Training
+
+    def __init_subclass__(cls, **facts: Any) -> None:
+        super().__init_subclass__(**facts)
+        if "exchanges" in vars(cls):
+            raise TypeError(f"{cls.__name__}: declare each exchange as an attribute: see Exchange")
+        groups = declared(cls, Members)
+        holders = [group for group in groups if isinstance(group, LabelHolder)]
+        decision = [_decision(holder) for holder in holders if cls.led and len(groups) > 1]
+        cls.exchanges = (*declared(cls, Exchange), *decision)
+
+    def __init__(self, settings: Any, task: Task) -> None:
+        self.set = settings
+        self.task = task
+        self.stacks: dict[str, tuple[Group, Stack]] = {}
+        self.memory: dict[str, Any] = {}  # what the label holder keeps
+        self.memory_kept: list[str] = []  # what of it is on disk
+        self.own_code: Mapping[str, Source] = {}  # which code of the user's own runs here
+        self.checkpoints: Path | None = None  # where parties keep their state after every epoch
+        self.writer: Callable[[Callable[[], None]], None] | None = None  # None: writes at once
+        self.also: dict[str, Any] = {}  # what else is to be kept with a checkpoint
+        self.course: list[float] = []  # accuracy of the last test, batch by batch
+        self.training = self.control(self)
+        settings.check(task)
+
+    @cached_property
+    def groups(self) -> tuple[Group, ...]:
+        """Those that have members under these settings."""
+        all_: list[Group] = [getattr(self, one.name) for one in declared(type(self), Members)]
+        return tuple(group for group in all_ if len(group))
+
+    @cached_property
+    def columns(self) -> Group:
+        """The column holders."""
+        return self._declared(Columns)
+
+    @cached_property
+    def labels(self) -> Group:
+        """Those who hold the labels: one party, unless all decide for themselves."""
+        return self._declared(LabelHolder)
+
+    def _declared(self, kind: type[Members]) -> Group:
+        found = [one for one in declared(type(self), Members) if isinstance(one, kind)]
+        if len(found) != 1:
+            raise TypeError(f"{type(self).__name__}: declare one {kind.__name__}, not {len(found)}")
+        return getattr(self, found[0].name)
+
+    @property
+    def leader(self) -> str | None:
+        """The party whose round the others follow."""
+        return self.labels.parties[0] if self.led else None
+
+    @property
+    def embedding_widths(self) -> tuple[int, ...]:
+        """Of every client's encoder, as everybody knows them."""
+        return encoder_widths(self.set.encoder, self.task)
+
+    @property
+    def rectified(self) -> bool:
+        """Whether others count on encodings of 0 or more, as the usual encoders give."""
+        return False
+
+    # -- what a subclass writes -------------------------------------------------------------------
+
+    @abstractmethod
+    def build(self, net: Network) -> None:
+        """Make the models of the members here, with `self.stack`."""
+
+    @abstractmethod
+    async def train(self, net: Network) -> None:
+        """The choreography of training, over `self.data.train`."""
+
+    @abstractmethod
+    async def predict(self, net: Network, part: Part) -> Tensor:
+        """The choreography of prediction: logits at the label holder. [rows, classes]"""
+
+    # -- what it can use --------------------------------------------------------------------------
+
+    def world(self, **facts: Any) -> World:
+        """The federation of this algorithm; `facts`: topology, fault, delays."""
+        return World(self.groups, self.columns, seed=self.task.seed, **facts)
+
+    def join(self, net: Network, data: VerticalData) -> None:
+        """Take the data of the members here and build their models."""
+        self.data = Holding.at(net, data, self.columns, self.labels, pooled=self.pooled)
+        self.build(net)
+
+    def stack(
+        self,
+        net: Network,
+        name: str,
+        group: Group,
+        factory: Callable[[int], nn.Module],
+        *,
+        input_widths: Sequence[int] | None = None,
+        **overrides: Any,
+    ) -> Stack:
+        """The models of a group: `factory(i)` makes member i's, from its own stream of
+        randomness."""
+        here = net.here(group)
+        modules = [seeded(self._seed(group, i, name), factory, i) for i in here]
+        stack = Stack(
+            modules,
+            self.optimizer(group, **overrides),
+            input_widths=None if input_widths is None else [input_widths[i] for i in here],
+            seeds=[self._seed(group, i, f"{name} noise") for i in here],
+            compile=self.set.compile,
+        )
+        self.stacks[name] = (group, stack)
+        return stack
+
+    def encoder_stack(self, net: Network, clients: Group, **overrides: Any) -> Stack:
+        """The clients' encoders, as the settings describe them."""
+        task, spec = self.task, self.set.encoder
+        return self.stack(
+            net,
+            "encoder",
+            clients,
+            lambda i: make_encoder(spec, task.widths[i], task.shapes[i]),
+            input_widths=task.widths,
+            **overrides,
+        )
+
+    def _seed(self, group: Group, member: int, purpose: str) -> int:
+        return seed_of(self.task.seed, group.parties[member], purpose)
+
+    def optimizer(self, group: Group, **overrides: Any) -> Optimizer:
+        s = self.set
+        lr = s.lr
+        if isinstance(lr, dict):
+            names = [g.name for g in self.groups if g.name not in self.outside]
+            if (
+                set(lr) - set(self.optional) != set(names) - set(self.optional)
+                or group.name not in lr
+            ):
+                raise InputError(f"lr: expected a rate for each of {', '.join(names)}, got {lr}")
+            lr = lr[group.name]
+        rule = Optimizer(s.optimizer, lr, s.momentum, s.weight_decay)
+        return replace(rule, **overrides)
+
+    @property
+    def epochs(self) -> int | None:
+        """Of the training with labels, if they were given."""
+        return self.set.epochs
+
+    @property
+    def total_rounds(self) -> int:
+        """Usually at most so many rounds, for the progress bar."""
+        return self.unlabelled_rounds + self.training.usual_rounds
+
+    @property
+    def unlabelled_rounds(self) -> int:
+        """So many rounds come first in which the label holder has nothing to do."""
+        return 0
+
+    def own_rounds(self, party: str) -> range:
+        """Those in which a party needs nobody: a real one that was away does them when it is
+        back."""
+        return range(self.unlabelled_rounds if party in self.columns.parties else 0)
+
+    def predict_rows(self, net: Network) -> int:
+        """Rows per exchange of a prediction: faults hold for a batch, as in training."""
+        return self.set.batch if net.faulty else PREDICT_ROWS
+
+    def keep(self, net: Network, rounds: int | None = None) -> None:
+        """Keep the state of the parties here as it is after so many rounds; those begun if not
+        told."""
+        if self.checkpoints is not None:
+            done = net.rounds_begun if rounds is None else rounds
+            checkpoint.keep(self, net, self.checkpoints, done, self.writer)
+
+    async def validate(self, net: Network) -> Any:
+        """Logits of the validation rows, where the labels are."""
+        return await self.predict(net, self.data.validation)
+
+    def remember(self, net: Network, name: str, value: Any) -> None:
+        """Keep something where the labels are, beside the models. After a restart what was kept
+        before holds: exchanges that lie in the past bring nothing."""
+        self.memory.setdefault(name, value if net.here(self.labels) else ABSENT)
+
+    def resume(self, net: Network) -> bool:
+        """Go on where the parties here were when they last kept their state, if they did."""
+        return self.checkpoints is not None and checkpoint.resume(self, net, self.checkpoints)
+
+    async def evaluate(self, net: Network) -> dict[str, float]:
+        """Metrics on the test rows, told where the labels are."""
+        return await self.test(net.within("inference")) if self.data.test.rows else {}
+
+    async def test(self, net: Network) -> dict[str, float]:
+        logits, y = await self.predict(net, self.data.test), self.data.test.y
+        if is_absent(logits):
+            return {}
+        right = (logits.argmax(1) == y).double().split(self.predict_rows(net))
+        self.course = [float(batch.mean()) for batch in right]
+        return measure(logits, y, "test")
+
+    # -- models as files --------------------------------------------------------------------------
+
+    def save(self, folder: Path, net: Network, *, durable: bool = False) -> None:
+        """One safetensors file per party that runs here. `durable`: it survives a power cut."""
+        for party, tensors in self.tensors(net).items():
+            checkpoint.write(folder / f"{party}.safetensors", tensors, {}, durable=durable)
+
+    def load(self, folder: Path, net: Network) -> None:
+        for party, tensors in self.tensors(net).items():
+            stored = safetensors.torch.load_file(folder / f"{party}.safetensors")
+            with torch.no_grad():
+                for name, value in tensors.items():
+                    value.copy_(stored[name])
+
+    def tensors(self, net: Network) -> dict[str, dict[str, Tensor]]:
+        """By party and name, as views of the stacks."""
+        files: dict[str, dict[str, Tensor]] = {}
+        for name, (group, stack) in self.stacks.items():
+            for i, member in enumerate(net.here(group)):
+                mine = files.setdefault(group.parties[member], {})
+                mine.update({f"{name}.{k}": v for k, v in stack.member_state(i).items()})
+        return files

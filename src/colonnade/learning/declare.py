@@ -1,0 +1,132 @@
+"""Groups and exchanges, as an algorithm declares them in the body of its class:
+
+class SplitNN(Algorithm):
+    clients = Columns()
+    server = LabelHolder("aggregator")
+    embedding = Exchange(clients, server, "an encoding of the columns, row by row", width="widths")
+
+At an algorithm that has been made, `self.clients` is a `Group` and `self.embedding` is a `Channel`,
+which is what `Network.send` takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
+
+from colonnade.errors import InputError
+from colonnade.network.channel import Channel, Numbers
+from colonnade.network.topology import Group
+
+if TYPE_CHECKING:
+    from colonnade.learning.algorithm import Algorithm
+
+Role = Literal["client", "aggregator", "owner"]
+
+
+class Members:
+    """A group of parties. `role` says which faults strike them; `who` names them, given the
+    algorithm with its settings and its task."""
+
+    def __init__(self, role: Role, who: Callable[[Any], tuple[str, ...]]) -> None:
+        self.name, self.who = "", who
+        self.role: Role = role
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    @overload
+    def __get__(self, algorithm: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, algorithm: Algorithm, owner: type) -> Group: ...
+    def __get__(self, algorithm: Algorithm | None, owner: type) -> Self | Group:
+        if algorithm is None:
+            return self
+        group = Group(self.name, self.who(algorithm), self.role)
+        vars(algorithm)[self.name] = group  # found there from now on
+        return group
+
+
+class Columns(Members):
+    """The parties that hold columns."""
+
+    def __init__(self) -> None:
+        super().__init__("client", lambda algorithm: algorithm.task.clients)
+
+
+class LabelHolder(Members):
+    """The one party that holds the labels. A real federation may name a column holder for it."""
+
+    def __init__(self, role: Role) -> None:
+        super().__init__(role, self._holder)
+
+    def _holder(self, algorithm: Algorithm) -> tuple[str, ...]:
+        task = algorithm.task
+        if self.name in task.players:
+            return task.players[self.name]
+        if self.name in task.clients:
+            raise InputError(
+                f"data.columns: {self.name!r} is the label holder; name the client otherwise"
+            )
+        return (self.name,)
+
+
+EVERYONE = Members("owner", lambda algorithm: algorithm.world().parties)
+EVERYONE.name = "everyone"
+
+
+class Exchange:
+    """A kind of content that goes from one group to another.
+
+    `what` tells a reader what the content tells its receiver. `width` is the size of a message's
+    last axis: a number, or the name of the algorithm's attribute that holds it (a number, or one by
+    sender; by receiver with `each`). `each`: a sender has a message of its own for each receiver.
+    `kind` is the name in the ledger; the attribute's name unless given.
+    """
+
+    def __init__(
+        self,
+        src: Members,
+        dst: Members,
+        what: str,
+        *,
+        width: int | str,
+        each: bool = False,
+        numbers: Numbers = "float",
+        bounded: bool = True,
+        kind: str = "",
+    ) -> None:
+        self.src, self.dst, self.what, self.kind = src, dst, what, kind
+        self.width, self.facts = width, {"each": each, "numbers": numbers, "bounded": bounded}
+        self.name = ""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name, self.kind = name, self.kind or name.replace("_", "-")
+
+    @property
+    def ends(self) -> tuple[str, str, str]:
+        """Kind, and the names of the two groups: what the ledger knows of it."""
+        return self.kind, self.src.name, self.dst.name
+
+    @overload
+    def __get__(self, algorithm: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, algorithm: Algorithm, owner: type) -> Channel: ...
+    def __get__(self, algorithm: Algorithm | None, owner: type) -> Self | Channel:
+        if algorithm is None:
+            return self
+        width = self.width if isinstance(self.width, int) else attrgetter(self.width)(algorithm)
+        src, dst = (end.__get__(algorithm, owner) for end in (self.src, self.dst))
+        channel = Channel(src, dst, self.kind, width, **self.facts)
+        vars(algorithm)[self.name] = channel  # found there from now on
+        return channel
+
+
+Declaration = TypeVar("Declaration", Members, Exchange)
+
+
+def declared(kind: type, of: type[Declaration]) -> tuple[Declaration, ...]:
+    """The declarations in a class, those of the classes it inherits from first."""
+    found = {name: value for base in reversed(kind.__mro__) for name, value in vars(base).items()}
+    return tuple(value for value in found.values() if isinstance(value, of))

@@ -1,0 +1,295 @@
+"""Training control: epochs, validation, the best version of the model, stopping, progress.
+
+`Training` is led by the label holder: it measures each version of the model, decides which is the
+best and when to stop, and tells everybody. `Gossip` (gossip.py) is for algorithms in which nobody
+leads. An algorithm trains in one loop:
+
+async for batch in self.training.rounds(net):
+    …
+    batch.loss = loss
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Self
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from colonnade.learning.task import Batch, Batches
+from colonnade.learning.versions import Ballot, Versions
+from colonnade.network import Network, is_absent, locally
+from colonnade.network.network import Rounds
+from colonnade.network.parts import Version
+
+if TYPE_CHECKING:
+    from colonnade.learning.algorithm import Algorithm
+
+MOST_EPOCHS = 300
+ROUNDS = 2000  # what a small data set gets by more epochs
+DECISION = "whether to go on, and which two versions of the model to keep; three numbers per epoch"
+DECIDED = 3  # numbers
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What the parties agree on after an epoch. Rounds stand for versions."""
+
+    best: int
+    sure: int  # the best version that is kept by all who took part in it; -1: none
+    stop: bool
+    version: Version  # of this round
+    over: bool = False  # all epochs are done; more follow while somebody lacks the best
+    awaited: tuple[str, ...] = ()  # those who lack the best version, or have missed rounds
+
+    def numbers(self) -> Tensor:
+        return torch.tensor([self.best, self.sure, self.stop], dtype=torch.float32)
+
+    @classmethod
+    def of(cls, told: Sequence[float], version: Version) -> Decision:
+        best, sure, stop = told
+        return cls(int(best), int(sure), bool(stop), version)
+
+
+@dataclass
+class Point:
+    """One point of a training curve, told where the labels are."""
+
+    round: int
+    epoch: int
+    metrics: dict[str, float]
+
+
+class Training:
+    """The control of one program, led by the label holder."""
+
+    def __init__(self, algorithm: Algorithm) -> None:
+        self.algorithm = algorithm
+        self.watch: Callable[[Point], None] = lambda point: None
+        # The best validation so far (accuracy, loss), the lowest loss, epochs without either; the
+        # round whose version is the best; the epoch after which the training was over.
+        self.progress: dict[str, float] = {"accuracy": -1, "loss": 1e300, "lowest": 1e300}
+        self.progress |= {"waited": 0, "stopped": 0, "best": -1, "over": -1}
+        self.versions = Versions(algorithm)
+        # At most so many epochs more, while a party that is there lacks the best version or has
+        # missed rounds; and who has missed any. In a simulation nobody does.
+        self.extra_epochs = 0
+        self.behind: Callable[[], Sequence[str]] = lambda: ()
+        self.keep_now: Callable[[Network], None] = algorithm.keep  # what must not be lost
+        self.frozen = False  # only the label holder learns now
+        self.committed: int | None = None  # parts that were final at this round are in use
+        self._losses: Any = 0.0
+
+    # -- epochs -----------------------------------------------------------------------------------
+
+    def rounds(self, net: Network) -> TrainingRounds:
+        """The rounds of the training with labels. After the last batch of an epoch the model is
+        validated and the parties agree on the best version and on whether to stop; after the loop
+        the models are those of the best version."""
+        return TrainingRounds(self, net)
+
+    @cached_property
+    def usual(self) -> int:
+        """Epochs of the training with labels, unless it stops earlier."""
+        rows, size = self._sizes
+        least = self.algorithm.usual_epochs
+        return self.algorithm.epochs or min(MOST_EPOCHS, max(least, -(-ROUNDS * size // rows)))
+
+    @cached_property
+    def batches(self) -> Batches:
+        rows, size = self._sizes
+        return Batches(rows, size, self.usual + self.extra_epochs, self.algorithm.task.seed)
+
+    @property
+    def _sizes(self) -> tuple[int, int]:
+        rows = self.algorithm.task.rows["train"]
+        return rows, min(self.algorithm.set.batch, rows)
+
+    @property
+    def usual_rounds(self) -> int:
+        return self.usual * self.batches.per_epoch
+
+    @property
+    def patience(self) -> int:
+        """Epochs without better validation before stopping: 10, or a sixth of many, unless set."""
+        given = self.algorithm.set.patience
+        return given or (max(10, self.usual // 6) if self.algorithm.stops_early else self.usual)
+
+    # -- after a round ----------------------------------------------------------------------------
+
+    async def end_of_round(self, net: Network, batch: Batch) -> bool:
+        """Whether that was the last round. Adds up the losses; after the last batch of an epoch:
+        validation, decision, and the parts of the best version are kept."""
+        self._losses = self._losses + batch.loss
+        locally(net.check_loss, batch.loss)
+        if not batch.last:
+            return False
+        total, self._losses = self._losses, 0.0
+        measured = bool(self.algorithm.data.validation.rows)
+        decision = await (self.decide if measured else self.go_on)(net, batch, total)
+        self.keep_versions(net, decision)
+        self.progress |= {"stopped": decision.stop, "best": decision.best}
+        self.algorithm.keep(net)
+        return decision.stop
+
+    def keep_versions(self, net: Network, decision: Decision) -> None:
+        """Keep the parts that were decided on, as far as they are here: a party that was away then
+        has none, and makes up none."""
+        if self.versions.final is not None:
+            return  # it serves for all versions to come
+        wanted = (decision.best, decision.sure)
+        self.versions.keep_only(wanted)
+        if net.round in wanted and decision.version not in self.versions.parts:
+            self.versions.take(net, decision.version)
+        self.versions.announce(net)
+
+    def keep_best(self) -> None:
+        """Go back to the best version, as far as this party has its part."""
+        best = self.versions.newest_of(int(self.progress["best"]))
+        if best is not None:
+            self.versions.load(best)
+
+    def tell(self, net: Network, batch: Batch, loss: Any, metrics: dict[str, float]) -> None:
+        mean = float(torch.as_tensor(loss).mean()) / self.batches.per_epoch
+        self.watch(Point(net.round + 1, batch.epoch + 1, {"train_loss": mean, **metrics}))
+
+    # -- the label holder decides -----------------------------------------------------------------
+
+    @cached_property
+    def ballot(self) -> Ballot:
+        """What the label holder knows of the versions that may be the best."""
+        return Ballot(self.algorithm.world().parties)
+
+    async def decide(self, net: Network, batch: Batch, loss: Any) -> Decision:
+        """The best version so far and whether to stop, told to everybody by the label holder."""
+        apart, algorithm = net.within("validation"), self.algorithm
+        logits, y = await algorithm.validate(apart), algorithm.data.validation.y
+        found = locally(measure, logits, y, "validation")
+        verdict = locally(lambda *args: self.judge(net, apart, batch, *args), loss, found)
+        if not is_absent(verdict) and verdict.over and not verdict.stop and verdict.awaited:
+            await net.reunite()  # they may be away, and return
+            gone = set(net.away_since(net.now, verdict.awaited)) == set(verdict.awaited)
+            verdict = replace(verdict, stop=gone)
+        numbers = locally(lambda verdict: verdict.numbers(), verdict)
+        told = await net.agree(numbers, algorithm.labels, DECIDED)
+        return Decision.of(told, (net.generation, net.round))
+
+    async def go_on(self, net: Network, batch: Batch, loss: Any) -> Decision:
+        """Without validation rows the newest version is the best; nobody has to be told."""
+        locally(lambda loss: self.tell(net, batch, loss, {}), loss)
+        version = (net.generation, net.round)
+        before = int(self.progress["best"])
+        if net.here(self.algorithm.labels):
+            self.ballot.add(net, version, float(net.round), 0.0)
+            _, sure = self.ballot.settle(net)
+            before = before if sure is None else sure.version[1]
+        return Decision(net.round, before, batch.epoch + 1 >= self.usual, version)
+
+    def judge(
+        self, net: Network, apart: Network, batch: Batch, loss: Any, metrics: dict[str, float]
+    ) -> Decision:
+        """What the label holder tells everybody, given the losses of this epoch and the validation,
+        which was measured on `apart`."""
+        self.tell(net, batch, loss, metrics)
+        accuracy, value = metrics["validation_accuracy"], metrics["validation_loss"]
+        new = self.ballot.add(apart, (net.generation, net.round), accuracy, value)
+        best, sure = self.ballot.settle(net)
+        self.count_patience(value, best is new, self.ballot.complete(new))
+        if best is new:
+            self.progress |= {"accuracy": accuracy, "loss": value}
+            self.versions.take(net, new.version)  # before anybody is told, so that it is not lost
+        lacking = [party for party in self.ballot.parties if party not in best.company]
+        awaited = () if self.frozen else tuple(dict.fromkeys([*lacking, *self.behind()]))
+        stop, over = self.when_to_stop(batch, whole=not awaited)
+        rounds = best.version[1], -1 if sure is None else sure.version[1]
+        return Decision(*rounds, stop, new.version, over, awaited)
+
+    def count_patience(self, loss: float, better: bool, complete: bool = True) -> None:
+        """Epochs without a better version. On a plateau the loss creeps down long before the
+        accuracy moves: not standing still. Nor is an epoch counted that somebody missed."""
+        so_far = self.progress
+        if better or loss < so_far["lowest"]:
+            so_far["waited"] = 0
+        elif complete:
+            so_far["waited"] += 1
+        so_far["lowest"] = min(so_far["lowest"], loss)
+
+    def when_to_stop(self, batch: Batch, whole: bool) -> tuple[bool, bool]:
+        """Whether to stop, and whether the training is over as far as its epochs and its patience
+        go: if somebody lacks the best version or missed rounds (not `whole`), `extra_epochs`
+        follow."""
+        so_far = self.progress
+        over = so_far["waited"] >= self.patience or batch.epoch + 1 >= self.usual
+        if over and so_far["over"] < 0:
+            so_far["over"] = batch.epoch
+        if not over or whole:
+            so_far["over"] = batch.epoch if over else -1
+        spent = batch.epoch - so_far["over"] >= self.extra_epochs
+        last = batch.epoch + 1 >= self.batches.epochs
+        return over and (whole or spent or last), over
+
+    # -- models that are final before the training ends -------------------------------------------
+
+    async def freeze(self, net: Network, *stacks: str) -> None:
+        """The models of these stacks are final from here on. Every party keeps them before anything
+        is made of them, and waits for the others. A party that comes too late for that has no part
+        of this model."""
+        mark, versions = net.rounds_begun, self.versions
+        known = self.algorithm.stacks.items()
+        mine = [name for name, (group, _) in known if net.here(group)]
+        whole = all(name in stacks for name in mine)  # nothing of this party changes any more
+
+        def keep(late: bool) -> bool:
+            if not whole:
+                if not late:
+                    self.keep_now(net)
+                return True
+            if versions.final is None and not late:
+                versions.take(net, (net.generation, mark), final=True)
+            if versions.final is not None:
+                versions.load(versions.final)
+            return versions.final is not None
+
+        await net.commit(keep)
+        self.frozen = True
+        if net.here(self.algorithm.labels) and self.committed != mark:
+            self.committed = mark
+            self.keep_now(net)
+            versions.announce(net)
+
+
+class TrainingRounds:
+    """See `Training.rounds`."""
+
+    def __init__(self, training: Training, net: Network) -> None:
+        self.training, self.net = training, net
+        self.rounds: Rounds[Batch] = net.rounds(training.batches)
+        self.batch: Batch | None = None  # the one that is worked on
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Batch:
+        training = self.training
+        if self.batch is not None and await training.end_of_round(self.net, self.batch):
+            training.keep_best()
+            raise StopAsyncIteration
+        try:
+            self.batch = await anext(self.rounds)
+        except StopAsyncIteration:
+            training.keep_best()
+            raise
+        self.batch.part = training.algorithm.data.train
+        return self.batch
+
+
+def measure(logits: Tensor, y: Tensor, part: str) -> dict[str, float]:
+    accuracy = (logits.argmax(1) == y).double().mean()
+    return {
+        f"{part}_accuracy": float(accuracy),
+        f"{part}_loss": float(F.cross_entropy(logits.double(), y)),
+    }

@@ -1,0 +1,48 @@
+"""A channel: what one group sends to another, as every party knows it beforehand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import torch
+
+from colonnade.network.topology import Group
+
+Numbers = Literal["float", "float16", "float32", "float64", "int32", "int64"]
+
+
+@dataclass(frozen=True)
+class Channel:
+    """`Network.send` takes a channel. The ledger counts its true bytes, the wire carries its number
+    type, and a receiver checks every message against it."""
+
+    src: Group
+    dst: Group
+    kind: str  # names the content in the ledger
+    width: int | tuple[int, ...]  # of the last axis; where widths differ: by sender, or by receiver
+    each: bool = False  # a sender has a message of its own for each receiver; then by receiver
+    numbers: Numbers = "float"  # "float": torch's default type, which is float32
+    bounded: bool = True  # real parties refuse numbers absurdly larger than those before
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return (
+            torch.get_default_dtype() if self.numbers == "float" else getattr(torch, self.numbers)
+        )
+
+    @cached_property
+    def widest(self) -> int:
+        return self.width if isinstance(self.width, int) else max(self.width)
+
+    @cached_property
+    def widths(self) -> tuple[int, ...] | None:
+        """None where all messages have the same width."""
+        if isinstance(self.width, int) or len(set(self.width)) == 1:
+            return None
+        return self.width
+
+    def shape(self, rows: int | tuple[int, ...]) -> tuple[int, ...]:
+        """Of one message, padded to the widest."""
+        return (*((rows,) if isinstance(rows, int) else rows), self.widest)
