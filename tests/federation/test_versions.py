@@ -26,6 +26,7 @@ from torch import Tensor
 from colonnade.algorithms.dvfl import DVFL
 from colonnade.algorithms.fedonce import FedOnce
 from colonnade.errors import InputError
+from colonnade.experiments.run import build, drive
 from colonnade.federation.federation import Federation
 from colonnade.federation.files import parse_federation
 from colonnade.federation.member import WAITING, Member, Question
@@ -297,6 +298,53 @@ def test_an_aggregator_that_was_away_has_all_its_steps_in_the_end(tmp_path: Path
         assert not leader.lacking()
         steps = [hall.members[f"aggregator{i}"].algorithm.steps for i in range(2)]  # pyright: ignore[reportAttributeAccessIssue]
         assert steps[0] == steps[1] > 0
+
+    hall.tell(story)
+
+
+@pytest.mark.parametrize("name", ["dvfl", "fedonce"])
+@pytest.mark.parametrize("back", [2, None])
+def test_what_was_collected_is_what_the_parts_in_use_give(
+    name: str, back: int | None, tmp_path: Path
+) -> None:
+    """A client that was late before, and is away when its encodings are collected, is waited for;
+    if it does not come back, the result says that the model was made without it."""
+    hall = Hall(small(name, 3), tmp_path)
+
+    async def story() -> None:
+        hall.start(*hall.fed.members)
+        versions = hall.members["client1"].algorithm.training.versions
+        take = versions.take
+
+        def fall() -> None:
+            hall.kill("client1")
+            if back is not None:
+                hall.clock.call_at(hall.clock.now + back * SECOND, lambda: hall.start("client1"))
+
+        def last_act(*version: Any, final: bool = False) -> None:
+            take(*version, final=final)
+            for one in hall.members.values():
+                if "client1" in one.post.peers:
+                    one.post.peers["client1"].late = True
+            hall.clock.call_at(hall.clock.now + SECOND // 1000, fall)
+
+        versions.take = last_act  # pyright: ignore[reportAttributeAccessIssue]
+        leader = await hall.trained()
+        if back is None:
+            assert leader.state.result is not None
+            assert "the model lacks client1: the model was made" in str(leader.state.result.notes)
+            return
+        assert not leader.lacking()
+        whole, net = build(hall.fed.method, hall.fed.vertical_data(), hall.fed.seed)
+        for party, tensors in whole.tensors(net).items():
+            one = hall.members[party]
+            for key, value in one.algorithm.tensors(one.net)[party].items():
+                tensors[key].data.copy_(value)
+        assert isinstance(whole, DVFL | FedOnce)
+        again = drive(whole.collect(net.within("inference"), whole.data.train))
+        if isinstance(whole, DVFL):
+            again = whole.centre.predict(again)
+        assert torch.allclose(leader.algorithm.memory["train"], again, atol=1e-5)
 
     hall.tell(story)
 

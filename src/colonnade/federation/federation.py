@@ -138,7 +138,13 @@ class Federation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def algorithm(self, own: Mapping[str, Factory] | None = None) -> Algorithm:
         """A fresh one, which has not joined yet. `own`: the models of the party that runs here."""
         task, method = self.task(), msgspec.structs.replace(self.method, **own or {})
-        return prefixed("method", lambda: registry()[self.method.algorithm](method, task))
+
+        def made() -> Algorithm:
+            algorithm = registry()[self.method.algorithm](method, task)
+            assert algorithm.groups  # names that clash are found here
+            return algorithm
+
+        return prefixed("method", made)
 
     def edges(self) -> list[tuple[str, str]]:
         """The pairs that exchange anything; a label holder talks to everybody."""

@@ -217,6 +217,8 @@ class Member:
             far = "trained already" if self.trained_before else f"{start.resume_at:,} rounds"
             log.info("%s: going on from its checkpoint: %s", self.party, far)
             self.attendance.restore(self.algorithm.also.get("attendance"))
+            missed = self.algorithm.also.get("missed", [])
+            self.post.missed = {tuple(place): set(names) for place, names in missed}
             self.state.round = min(start.resume_at, self.state.rounds)
         versions.recall()
         versions.announce(start)
@@ -293,7 +295,9 @@ class Member:
         """So that a restart goes on from here; without room on the disk, from where it was kept
         before. Unless `at_once`, a thread of its own does the writing."""
         begun, self._kept = self.stopwatch(), self.clock.now
-        self.algorithm.also |= {"attendance": self.attendance.facts(), "version": self.version}
+        missed = [[list(place), sorted(names)] for place, names in self.post.missed.items()]
+        facts = {"attendance": self.attendance.facts(), "version": self.version, "missed": missed}
+        self.algorithm.also |= facts
         if self.background is not None and at_once:
             self.background.wait()
         self.algorithm.writer = None if at_once else self.background

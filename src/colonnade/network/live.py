@@ -116,7 +116,7 @@ class Live(ProjectedNetwork):
 
     def missing(self) -> set[str]:
         told = [party for parts in self.post.parts_of.values() for party in parts.missed]
-        return self.silent | self.post.missed | set(told)
+        return self.silent.union(*self.post.missed.values(), told)
 
     def owing(self) -> list[str]:
         known = {party: self.post.peers[party] for party in self.silent & self.post.peers.keys()}
@@ -131,7 +131,7 @@ class Live(ProjectedNetwork):
         return [p for p, k in known.items() if not k.there or k.since > moment * SECOND]
 
     def announce(self, parts: Parts) -> None:
-        missed = tuple(sorted(self.post.missed))
+        missed = tuple(sorted(set[str]().union(*self.post.missed.values())))
         self.post.announce(msgspec.structs.replace(parts, missed=missed))
 
     async def commit(self, keep: Callable[[bool], bool]) -> None:
@@ -206,6 +206,13 @@ class Live(ProjectedNetwork):
         return self.clock.now - peer.since < self.post.returns * SECOND
 
     # -- rounds -----------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        """What is sent once is worth waiting for, also for those who were late before."""
+        if self.unhurried and not self.impatient:
+            self.post.missed.pop(self.place, None)  # of a collection that is done again
+            for peer in self.post.peers.values():
+                peer.late = False
 
     async def _breathe(self, left: int) -> None:
         await self.clock.sleep_until(self.clock.now)  # let in what has come meanwhile
@@ -293,7 +300,14 @@ class Live(ProjectedNetwork):
             missing = links.real[r] & ~inbox.arrived[i].numpy()
             self.silent |= {links.src.parties[s] for s in links.senders[r][missing]}
         if self.unhurried and not self.impatient:
-            self.post.missed |= self.silent
+            self._miss(self.silent & self.post.peers.keys())
+
+    def _miss(self, parties: set[str]) -> None:
+        """Tell everybody whose part of what is sent once did not come here."""
+        missed = self.post.missed.setdefault(self.place, set())
+        if parties - missed:
+            missed |= parties
+            self.announce(self.post.parts)
 
     def _hand_over(self, header: Header, value: Tensor | None, to: str, delay: int) -> None:
         self.post.post(header, value, to)

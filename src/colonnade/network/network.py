@@ -241,6 +241,10 @@ class Network(ABC):
 
     # -- for the engines --------------------------------------------------------------------------
 
+    def _begin(self) -> None:
+        """Before the first round of a loop."""
+        return None
+
     async def _breathe(self, left: int) -> None:
         """Before a loop of rounds goes on, with so many left: a real party looks who is where."""
         return None
@@ -323,6 +327,8 @@ class Rounds(Generic[Item]):
 
     async def __anext__(self) -> Item:
         self.net.unhurried = self.unhurried
+        if not self.next:
+            self.net._begin()
         await self.net._breathe(len(self.schedule) - self.next)
         done = max(0, self.net.resume_at - self.net.rounds_begun)
         skipped = min(done, len(self.schedule) - self.next)

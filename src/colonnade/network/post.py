@@ -138,7 +138,8 @@ class Post:
         self.parts = Parts()  # of the model, kept here
         self.parts_of: dict[str, Parts] = {}  # what the others said that they keep
         self.muted = False  # this party has no part of the model in use: it sends nothing
-        self.missed: set[str] = set()  # those whose part of what is sent once did not come here
+        # Those whose part of what is sent once did not come here, by the place of the loop.
+        self.missed: dict[Place, set[str]] = {}
         self.returns = 60.0  # seconds that those who are away are waited for, where it is worth it
         self.loudness = Loudness()
         self.silence = 30.0  # seconds that a party which is there may owe a message
