@@ -37,7 +37,7 @@ def cells(*values: tuple[float, ...]) -> dict[tuple[str, str], Cell]:
     return dict(zip((A, B, C, D), map(Cell, values), strict=False))
 
 
-def fact(text: str, **limits: float) -> Fact:
+def fact(text: str, **limits: Any) -> Fact:
     """A fact about the cells above, written as in the file of a table."""
     reader = Reader("a file", ("one", "other"), ("x", "y"), ("x", "y"), {})
     [claim] = reader.read(ClaimText("a claim", [text], **limits))

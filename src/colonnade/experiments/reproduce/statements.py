@@ -77,9 +77,8 @@ class Reader:
             others = [row for row in self.rows if row != one]
             return [fact for other in others for fact in self._facts(f"{one} > {other}", claim)]
         facts = [self._fact(text, column, claim) for column in columns]
-        if claim.mean:
-            plus = tuple(at for fact in facts for at in fact.plus)
-            return [Fact(plus, tuple(at for fact in facts for at in fact.minus))]
+        if claim.mean and facts:
+            return [_total(facts)]
         return list(dict.fromkeys(facts))  # about cells named with @, it is the same every time
 
     def _fact(self, text: str, column: str, claim: ClaimText) -> Fact:
@@ -118,3 +117,13 @@ class Reader:
         if name not in self.columns:
             raise ValueError(f"{name!r} is not a column of the sheet{nearest(name, self.columns)}")
         return name
+
+
+def _total(facts: Sequence[Fact]) -> Fact:
+    """One fact about the sums of all figures, and so about their means."""
+    return Fact(
+        tuple(at for fact in facts for at in fact.plus),
+        tuple(at for fact in facts for at in fact.minus),
+        sum(fact.low for fact in facts),
+        sum(fact.high for fact in facts),
+    )

@@ -1,8 +1,5 @@
 """What a reproduction is made of: ordinary experiments, and sheets that put their figures beside
-published ones.
-
-Nothing here runs or computes; a paper's files only declare.
-"""
+published ones. Nothing here runs or computes."""
 
 from __future__ import annotations
 

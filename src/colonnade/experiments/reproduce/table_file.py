@@ -1,13 +1,14 @@
-"""A published table as data: a TOML file with what the paper printed and claims, and with the
-settings of the experiments that make it anew.
+"""A published table as data: a TOML file with the figures that the paper printed, its claims, and
+the settings of the experiments that make the table anew. `docs/how-to/add-a-reproduction.md` shows
+one.
 
-A file is read over another one: tables are merged key by key, lists of tables (claims) are joined,
-other values take the place of the earlier ones. The file of a table is read over `paper.toml`
-beside it, or over the file that its key `like` names; `paper.toml` is read over `common.toml`. In
-the same way a sheet is read over the sheet, and settings over the settings, that `like` names.
+A file inherits from another one: from the file that its key `like` names, else from `paper.toml` in
+the same folder if there is one, and that from `common.toml`. Tables are merged key by key, lists of
+tables (claims) are joined, and any other value replaces the inherited one. Sheets and settings
+inherit in the same way from the sheet or the settings that their key `like` names.
 
-In the texts of a sheet, `{data}` is the data in words, `{first}` and `{last}` are the first and the
-last column shown, and a study may fill in words of its own.
+The texts of a sheet may contain `{data}` (the data in words), `{first}` and `{last}` (the first and
+the last column at this scale), and any other word that the study fills in.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ Rows = Mapping[str, Sequence[Place | None]]  # row → where our figures are, co
 
 
 class SheetText(Struct, frozen=True, forbid_unknown_fields=True):
-    """One table of figures, at all scales."""
+    """A table of figures, at all scales."""
 
     title: str
     columns: dict[str, str]  # name → how a sentence about the column begins
@@ -61,10 +62,10 @@ class SheetText(Struct, frozen=True, forbid_unknown_fields=True):
     metrics: dict[str, str] = {}  # column → its metric, if it has one of its own
     data: str = ""  # in words, if more is to be said than that of the experiments
     any_data: bool = False  # figures do not depend on the data: a difference is told in any case
-    ranked: bool = True
+    ranked: bool = True  # sentences say which row is best in which column
     picture: Literal["dots", "lines", "none"] = "dots"
-    axis: str = ""
-    settings: str = "settings"
+    axis: str = ""  # what the columns are, under a picture of lines
+    settings: str = "settings"  # what the columns are, in a sentence
 
     def shown(self, scale: Scale) -> list[str]:
         fewer = {"quick": self.quick, "smoke": self.smoke or self.quick}
@@ -72,38 +73,38 @@ class SheetText(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TableFile(Struct, frozen=True, forbid_unknown_fields=True):
-    """What the file of a table says, and what a study needs of it."""
+    """The file of one table, with what it inherits. A study builds its experiments and sheets with
+    the methods of this class."""
 
-    file: str
-    name: str
+    file: str  # name of the file, for errors
+    name: str  # as in `colonnade reproduce NAME`
     title: str
-    source: str
+    source: str  # which table of which paper, in short
     citation: str
-    takes: dict[Scale, str]
-    data: Table  # of the experiments
+    takes: dict[Scale, str]  # about so long on two cores
+    data: Table  # table `data` of the experiments
     scales: dict[Scale, ScaleText]
     datasets: dict[str, DataText]
-    faults: dict[str, Table]
-    sheets: dict[
-        str, Table
-    ]  # as `SheetText`; `columns` may be a key of `columns`, or names of faults
-    columns: dict[str, dict[str, str]] = {}  # columns that several sheets have
+    faults: dict[str, Table]  # name → the other keys of a fault in an experiment file
+    sheets: dict[str, Table]  # each a `SheetText`; `columns` may also be a key of `columns` below,
+    # or a list of names of faults
+    columns: dict[str, dict[str, str]] = {}  # columns that several sheets have in common
     settings: dict[str, Table] = {}  # of the paper's methods; `{name}` is the name of the method
-    methods: dict[str, Table] = {}  # what runs; `like` is a key of `settings`, unless there is only
-    # one or it is called like the method
-    words: dict[str, str] = {}  # notes and phrases of the paper's files, by key
-    notes: list[str] = []  # texts, or keys of `words`
-    notes_below_full: list[str] = []  # the same, told first
+    methods: dict[str, Table] = {}  # methods to run: their own settings, and with `like` a key of
+    # `settings`; without, the settings that have the method's name or are the only ones
+    words: dict[str, str] = {}  # texts that several files have in common
+    notes: list[str] = []  # what a reader must know: texts, or keys of `words`
+    notes_below_full: list[str] = []  # the same at the scales smoke and quick, shown first
     whole: float = 100.0  # how the paper writes an accuracy of 1
-    deviations: float = 2.0  # the paper's ± is so many standard deviations
-    extra: Table = {}  # whatever else the study needs
+    deviations: float = 2.0  # how many standard deviations the paper's ± is
+    extra: Table = {}  # anything else that the study needs
 
     def size(self, scale: Scale, **data: Any) -> Size:
-        """The data at a scale; `data` is read over the file's."""
+        """The data at a scale; `data` replaces keys of the file's."""
         return sized(scale, self.scales[scale], self.datasets, {**self.data, **data})
 
     def method(self, size: Size, name: str, **more: Any) -> Table:
-        """A method for an experiment; `more` takes the place of its settings in the file."""
+        """A method for an experiment; `more` replaces or adds settings."""
         only = next(iter(self.settings)) if len(self.settings) == 1 else name
         own = {"like": only, **self.methods.get(name, {}), **more}
         return size.method(name, filled(self._like(own, self.settings, "settings"), {"name": name}))
@@ -119,11 +120,11 @@ class TableFile(Struct, frozen=True, forbid_unknown_fields=True):
         return [{"name": name, **self.faults[name]} for name in chosen]
 
     def shown(self, scale: Scale, sheet: str = "") -> list[str]:
-        """The columns that a sheet, the first unless it is named, has at this scale."""
+        """The columns of a sheet (the first, if none is named) at this scale."""
         return self._text(sheet, {}).shown(scale)
 
     def figures(self, sheet: str = "") -> Figures:
-        """All that the paper printed in a sheet; its ± becomes two standard deviations, as ours."""
+        """What the paper printed in a sheet, at all scales; ± is two standard deviations."""
         return self._figures(self._text(sheet, {}))
 
     def sheet(
@@ -135,9 +136,9 @@ class TableFile(Struct, frozen=True, forbid_unknown_fields=True):
         words: Mapping[str, str] | None = None,
         more: Figures | None = None,
     ) -> Sheet:
-        """A sheet of the file with our rows, and the printed figures beside them. Rows that are
-        printed and that `rows` does not have were not built. `words` are filled into its texts;
-        `more`: figures that the paper printed elsewhere."""
+        """A sheet (the first, if none is named): `rows` with the printed figures beside them, then
+        the printed rows that are not in `rows`, marked as not built. `words` are filled into its
+        texts. `more`: figures that the paper printed elsewhere."""
         columns = self._text(name, words or {}).shown(size.scale)
         known = {"data": size.words, "first": columns[0], "last": columns[-1]}
         text = self._text(name, {**known, **(words or {})})
@@ -175,8 +176,8 @@ class TableFile(Struct, frozen=True, forbid_unknown_fields=True):
     def by_faults(
         self, size: Size, name: str, title: str, faults: Sequence[str] = (), **words: str
     ) -> tuple[Part, Sheet]:
-        """An experiment with all methods, and the first sheet for it: the methods are its rows, and
-        `faults` its columns, which are called like the faults unless these are given."""
+        """One experiment, and the first sheet for it: its rows are all methods, its columns are
+        `faults`. If the columns have the names of faults, `faults` need not be given."""
         faults = faults or self.shown(size.scale)
         methods, named = self.runs(size), self.fault_list(faults)
         part = size.part(name, title, methods=methods, faults=named)
@@ -190,7 +191,7 @@ class TableFile(Struct, frozen=True, forbid_unknown_fields=True):
         return Reproduction(self.name, self.title, self.source, self.citation, self.takes, study)
 
     def _text(self, name: str, words: Mapping[str, str]) -> SheetText:
-        """A sheet with words filled in."""
+        """A sheet with all that it inherits; `words` are filled in."""
         name = name or next(iter(self.sheets))
         own = self._like({"like": name}, self.sheets, "sheets")
         columns = own.get("columns")
@@ -201,12 +202,14 @@ class TableFile(Struct, frozen=True, forbid_unknown_fields=True):
         elif isinstance(columns, str):
             self._check([columns], self.columns, "columns")
             own["columns"] = self.columns[columns]
+        for claim in own.get("claims", ()):
+            self._check(claim, ClaimText.__struct_fields__, f"sheets.{name}.claims")
         text = convert(filled(own, words), SheetText, f"{self.file}: sheets.{name}")
         self._check([*text.quick, *text.smoke], text.columns, f"sheets.{name}.columns")
         return text
 
     def _like(self, own: Table, known: Mapping[str, Table], where: str) -> Table:
-        """A table read over the one that it is like."""
+        """A table with what it inherits."""
         if "like" not in own:
             return own
         self._check([own["like"]], known, where)
@@ -232,15 +235,17 @@ class TableFile(Struct, frozen=True, forbid_unknown_fields=True):
             claims = list(group)
             for column in reader.shown if each else [None]:
                 for claim in claims:
-                    caution = claim.below_full if scale != "full" else ""
-                    yield from reader.read(claim, column, self.words.get(caution, ""))
+                    self._check({claim.below_full} - {""}, self.words, "words")
+                    added = self.words.get(claim.below_full, "") if scale != "full" else ""
+                    yield from reader.read(claim, column, added)
 
 
 def read_table(file: str | Path) -> TableFile:
-    """The file of a table: `file` with the ending toml, so that a study may name itself."""
+    """Reads the file of a table. `file` may have any ending: a study passes its `__file__`, and its
+    table is the TOML file of the same name."""
     path = Path(file).with_suffix(".toml")
     table = {"file": path.name, **_read(path)}
-    if isinstance(names := table.get("methods"), list):  # without settings of their own
+    if isinstance(names := table.get("methods"), list):  # no settings of their own
         table["methods"] = {name: {} for name in names}
     return convert(table, TableFile, path.name)
 
@@ -248,15 +253,16 @@ def read_table(file: str | Path) -> TableFile:
 @cache
 def _read(path: Path) -> Table:
     own = read_toml(path)
-    like = own.pop("like", None)
+    like, paper = own.pop("like", None), path.with_name(PAPER)
     if path == COMMON:
         return own
-    below = COMMON if path.name == PAPER else path.with_name(f"{like}.toml" if like else PAPER)
-    return merged(_read(below), own)
+    if like:
+        return merged(_read(path.with_name(f"{like}.toml")), own)
+    return merged(_read(paper if path != paper and paper.exists() else COMMON), own)
 
 
 def merged(below: Table, above: Table) -> Table:
-    """Both tables as one; where they differ, what `above` says."""
+    """`below` with the values of `above` replacing its own, or added."""
     both = dict(below)
     for key, value in above.items():
         old = below.get(key)
