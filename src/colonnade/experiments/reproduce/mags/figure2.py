@@ -11,7 +11,7 @@ from colonnade.experiments.reproduce.table_file import read_table
 
 TABLE = read_table(__file__)
 GRAPHS = {"complete": "complete graph", "grid": "grid"}
-# The dropout of what fails is the best one, or nearly so.
+# What fails → the method with dropout of the same, and the one with dropout of the other thing.
 DROPOUT = {"links": ("CD-MVFL-G4", "PD-MVFL-G4"), "devices": ("PD-MVFL-G4", "CD-MVFL-G4")}
 
 
