@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from colonnade.experiments.findings import PLAIN
-from colonnade.experiments.reproduce import claims
 from colonnade.experiments.reproduce.assess import CLIENT_BYTES, Assessment, Evidence, assess
 from colonnade.experiments.reproduce.claims import Claim, Fact, judge
 from colonnade.experiments.reproduce.pictures import draw
@@ -18,6 +17,7 @@ from colonnade.experiments.reproduce.present import (
     figure_grid,
     narrow_grids,
 )
+from colonnade.experiments.reproduce.statements import ClaimText, Reader
 from colonnade.experiments.reproduce.study import (
     NOT_BUILT,
     Column,
@@ -37,6 +37,13 @@ def cells(*values: tuple[float, ...]) -> dict[tuple[str, str], Cell]:
     return dict(zip((A, B, C, D), map(Cell, values), strict=False))
 
 
+def fact(text: str, **limits: Any) -> Fact:
+    """A fact about the cells above, written as in the file of a table."""
+    reader = Reader("a file", ("one", "other"), ("x", "y"), ("x", "y"), {})
+    [claim] = reader.read(ClaimText("a claim", [text], **limits))
+    return claim.facts[0]
+
+
 def verdict(fact: Fact, *values: tuple[float, ...]) -> tuple[str, str]:
     judgement = judge(Claim("a claim", (fact,)), cells(*values))
     return judgement.verdict, judgement.certainty
@@ -45,24 +52,32 @@ def verdict(fact: Fact, *values: tuple[float, ...]) -> tuple[str, str]:
 @pytest.mark.parametrize(
     ("fact", "values", "expected"),
     [
-        (claims.ahead(A, B), [(0.9, 0.91), (0.8, 0.81)], ("holds", "clearly")),
-        (claims.ahead(A, B), [(0.8, 0.81), (0.9, 0.91)], ("does not hold", "clearly")),
-        (claims.ahead(A, B), [(0.90, 0.94), (0.89, 0.93)], ("holds", "clearly")),
-        (claims.ahead(A, B), [(0.90, 0.94), (0.89, 0.90)], ("holds", "at every seed")),
-        (claims.ahead(A, B), [(0.90, 0.94), (0.91, 0.92)], ("holds", "may be chance")),
-        (claims.ahead(A, B), [(0.9,), (0.8,)], ("holds", "one seed")),
-        (claims.ahead(A, B), [(0.9, 0.91)], ("not measured", "")),
-        (claims.ahead(A, B), [(0.9, 0.9), (0.9, 0.9)], ("does not hold", "may be chance")),
-        (claims.ahead(A, B, 0.1), [(0.9, 0.9), (0.85, 0.85)], ("does not hold", "clearly")),
-        (claims.ahead(A, B, 0.1), [(0.9, 0.9), (0.75, 0.75)], ("holds", "clearly")),
-        (claims.close(A, B, 0.02), [(0.9, 0.9), (0.91, 0.91)], ("holds", "clearly")),
-        (claims.close(A, B, 0.02), [(0.9, 0.9), (0.93, 0.93)], ("does not hold", "clearly")),
-        (claims.close(A, B, 0.02), [(0.93, 0.93), (0.9, 0.9)], ("does not hold", "clearly")),
-        (claims.at_most_behind(A, B, 0.02), [(0.99, 0.99), (0.9, 0.9)], ("holds", "clearly")),
-        (claims.at_most_behind(A, B, 0.02), [(0.9, 0.9), (0.91, 0.91)], ("holds", "clearly")),
-        (claims.at_most_behind(A, B, 0.02), [(0.9,), (0.95,)], ("does not hold", "one seed")),
-        (claims.equals(A, 7), [(7.0, 7.0)], ("holds", "clearly")),
-        (claims.equals(A, 7), [(8.0, 8.0)], ("does not hold", "clearly")),
+        (fact("one > other"), [(0.9, 0.91), (0.8, 0.81)], ("holds", "clearly")),
+        (fact("one > other"), [(0.8, 0.81), (0.9, 0.91)], ("does not hold", "clearly")),
+        (fact("one > other"), [(0.90, 0.94), (0.89, 0.93)], ("holds", "clearly")),
+        (fact("one > other"), [(0.90, 0.94), (0.89, 0.90)], ("holds", "at every seed")),
+        (fact("one > other"), [(0.90, 0.94), (0.91, 0.92)], ("holds", "may be chance")),
+        (fact("one > other"), [(0.9,), (0.8,)], ("holds", "one seed")),
+        (fact("one > other"), [(0.9, 0.91)], ("not measured", "")),
+        (fact("one > other"), [(0.9, 0.9), (0.9, 0.9)], ("does not hold", "may be chance")),
+        (fact("one > other", by=0.1), [(0.9, 0.9), (0.85, 0.85)], ("does not hold", "clearly")),
+        (fact("one > other", by=0.1), [(0.9, 0.9), (0.75, 0.75)], ("holds", "clearly")),
+        (fact("one ~ other", within=0.02), [(0.9, 0.9), (0.91, 0.91)], ("holds", "clearly")),
+        (
+            fact("one ~ other", within=0.02),
+            [(0.9, 0.9), (0.93, 0.93)],
+            ("does not hold", "clearly"),
+        ),
+        (
+            fact("one ~ other", within=0.02),
+            [(0.93, 0.93), (0.9, 0.9)],
+            ("does not hold", "clearly"),
+        ),
+        (fact("one > other", by=-0.02), [(0.99, 0.99), (0.9, 0.9)], ("holds", "clearly")),
+        (fact("one > other", by=-0.02), [(0.9, 0.9), (0.91, 0.91)], ("holds", "clearly")),
+        (fact("one > other", by=-0.02), [(0.9,), (0.95,)], ("does not hold", "one seed")),
+        (fact("one is 7", within=0.5), [(7.0, 7.0)], ("holds", "clearly")),
+        (fact("one is 7", within=0.5), [(8.0, 8.0)], ("does not hold", "clearly")),
     ],
 )
 def test_a_claim_is_judged_by_the_means_and_told_with_what_the_seeds_allow(
@@ -72,18 +87,18 @@ def test_a_claim_is_judged_by_the_means_and_told_with_what_the_seeds_allow(
 
 
 def test_a_distance_is_compared_with_another_distance() -> None:
-    fact = claims.gains_more(A, B, than=(C, D))
+    lead = fact("one @ x - other @ x > one @ y - other @ y")
     wider = [(0.9,), (0.5,), (0.8,), (0.7,)]  # 0.4 against 0.1
-    assert verdict(fact, *wider) == ("holds", "one seed")
-    assert verdict(fact, *wider[2:], *wider[:2]) == ("does not hold", "one seed")
+    assert verdict(lead, *wider) == ("holds", "one seed")
+    assert verdict(lead, *wider[2:], *wider[:2]) == ("does not hold", "one seed")
 
 
 def test_all_facts_of_a_claim_must_hold_and_one_clear_failure_is_clear() -> None:
     figures = cells((0.9, 0.9), (0.8, 0.8), (0.50, 0.54), (0.51, 0.54))
-    both = Claim("ahead in both", (claims.ahead(A, B), claims.ahead(C, D)))
+    both = Claim("ahead in both", (Fact((A,), (B,)), Fact((C,), (D,))))
     assert judge(both, figures).verdict == "does not hold"
     assert judge(both, figures).certainty == "may be chance"
-    turned = Claim("behind in both", (claims.ahead(B, A), claims.ahead(D, C)))
+    turned = Claim("behind in both", (Fact((B,), (A,)), Fact((D,), (C,))))
     assert judge(turned, figures).certainty == "clearly"
 
 
@@ -108,8 +123,8 @@ SHEET = Sheet(
         row("future", [None] * 3, printed("96.00 95.00 –"), NOT_BUILT),
     ),
     (
-        Claim("ours is ahead under links", (claims.ahead(("ours", "links"), ("theirs", "links")),)),
-        Claim("so is the future", (claims.ahead(("future", "none"), ("ours", "none")),), ours=True),
+        Claim("ours is ahead under links", (Fact((("ours", "links"),), (("theirs", "links"),)),)),
+        Claim("so is the future", (Fact((("future", "none"),), (("ours", "none"),)),), ours=True),
     ),
 )
 

@@ -1,22 +1,25 @@
 """Reproductions: published tables and figures, ours beside the paper's.
 
-One file per paper declares its reproductions; the other files here run, judge and show them.
+A paper is a folder here: a TOML file per table with what the paper printed and claims, and a study
+beside it that says which experiments fill the table. The files of this folder run the experiments,
+judge the claims and show the results.
 """
 
 from __future__ import annotations
+
+from importlib import import_module
 
 from colonnade.data.mapping import nearest
 from colonnade.errors import InputError
 from colonnade.experiments.reproduce.study import Reproduction
 
 DOCUMENT = "reproduction.json"
+PAPERS = ("dvfl", "mags")  # each a package here with its `REPRODUCTIONS`
 
 
 def registry() -> dict[str, Reproduction]:
     """Every reproduction by name, in the order of the papers."""
-    from colonnade.experiments.reproduce import dvfl, mags
-
-    papers = (dvfl, mags)
+    papers = [import_module(f"{__name__}.{paper}") for paper in PAPERS]
     return {entry.name: entry for paper in papers for entry in paper.REPRODUCTIONS}
 
 

@@ -73,29 +73,6 @@ class Judgement:
     figures: Mapping[At, Cell]
 
 
-def ahead(one: At, other: At, by: float = 0.0) -> Fact:
-    """One is above the other, by more than `by`."""
-    return Fact((one,), (other,), low=by)
-
-
-def close(one: At, other: At, margin: float) -> Fact:
-    return Fact((one,), (other,), -margin, margin)
-
-
-def at_most_behind(one: At, other: At, margin: float) -> Fact:
-    """One may be below the other by less than `margin`, or above."""
-    return Fact((one,), (other,), low=-margin)
-
-
-def gains_more(better: At, worse: At, *, than: tuple[At, At]) -> Fact:
-    """The distance between two figures is larger than that between two others."""
-    return Fact((better, than[1]), (worse, than[0]))
-
-
-def equals(one: At, figure: float, margin: float = 0.5) -> Fact:
-    return Fact((one,), (), figure - margin, figure + margin)
-
-
 def judge(claim: Claim, cells: Mapping[At, Cell], *, meaningful: bool = True) -> Judgement:
     """`cells`: our figures, where there are any. `meaningful`: they are of a scale that can say
     something about the claim."""

@@ -1,12 +1,9 @@
 """What a reproduction is made of: ordinary experiments, and sheets that put their figures beside
-published ones.
-
-Nothing here runs or computes; a paper's files only declare.
-"""
+published ones. Nothing here runs or computes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -27,15 +24,18 @@ class Published:
     spread: float | None = None
 
 
-def printed(row: str, whole: float = 100) -> tuple[Published | None, ...]:
-    """Figures as a paper prints them: "97.80±0.12 97.65 –", with – for none. `whole`: how it writes
-    an accuracy of 1."""
-    return tuple(None if text == "–" else _figure(text, whole) for text in row.split())
+Figures = Mapping[str, Mapping[str, Published | None]]  # row → column → the paper's figure
 
 
-def _figure(text: str, whole: float) -> Published:
-    value, *spread = (float(number) / whole for number in text.split("±"))
-    return Published(value, *spread)
+def printed(row: str, whole: float = 100, widen: float = 1) -> tuple[Published | None, ...]:
+    """Figures as a paper prints them: "97.80±0.12 97.65 –", with – for none. `whole`: how the paper
+    writes an accuracy of 1. `widen`: what its ± is multiplied by."""
+
+    def figure(text: str) -> Published:
+        value, *spread = (float(number) / whole for number in text.split("±"))
+        return Published(value, *(widen * number for number in spread))
+
+    return tuple(None if text == "–" else figure(text) for text in row.split())
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,12 @@ def row(
     published = published or [None] * len(places)
     entries = [Entry(place, figure, why) for place, figure in zip(places, published, strict=True)]
     return Row(name, tuple(entries))
+
+
+def across(part: str, methods: Iterable[str], faults: Iterable[str]) -> dict[str, list[Place]]:
+    """The places of a part's methods under each kind of faults, by method."""
+    faults = list(faults)
+    return {method: [Place(part, method, fault) for fault in faults] for method in methods}
 
 
 @dataclass(frozen=True)

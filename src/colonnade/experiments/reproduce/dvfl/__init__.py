@@ -14,13 +14,5 @@ from colonnade.experiments.reproduce.dvfl import (
     widths,
 )
 
-REPRODUCTIONS = (
-    table1.REPRODUCTION,
-    redundancy.REPRODUCTION,
-    labels.REPRODUCTION,
-    datasets.REPRODUCTION,
-    period.REPRODUCTION,
-    widths.REPRODUCTION,
-    simclr.REPRODUCTION,
-    prediction.REPRODUCTION,
-)
+STUDIES = (table1, redundancy, labels, datasets, period, widths, simclr, prediction)
+REPRODUCTIONS = tuple(study.REPRODUCTION for study in STUDIES)

@@ -7,8 +7,8 @@ from colonnade.experiments.reproduce.mags import (
     devices,
     figure2,
     gossip,
-    metrics,
     table2,
+    table3,
     temporal,
     training,
 )
@@ -16,8 +16,8 @@ from colonnade.experiments.reproduce.mags import (
 REPRODUCTIONS = (
     figure2.REPRODUCTION,
     table2.REPRODUCTION,
-    metrics.TABLE3,
-    metrics.TABLE8,
+    table3.REPRODUCTION,
+    table3.REPRODUCTION8,
     temporal.REPRODUCTION,
     gossip.REPRODUCTION,
     devices.REPRODUCTION,
