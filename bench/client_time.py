@@ -31,9 +31,9 @@ from bench.timing import Figure, Measure, Spread
 from colonnade.algorithms.algorithm import Settings
 from colonnade.algorithms.dvfl import DVFLSettings
 from colonnade.algorithms.splitnn import SplitNNSettings
+from colonnade.common.seeds import torch_stream
 from colonnade.data.partition import Rows, VerticalData
 from colonnade.models import Stack
-from colonnade.seeds import torch_stream
 from colonnade.testing import projected
 
 ROWS = 60_000

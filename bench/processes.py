@@ -26,7 +26,7 @@ from torch import nn
 
 from bench.timing import Figure, Measure, Spread, Target
 from colonnade.algorithms.models import default_encoder, default_head
-from colonnade.experiments.results import read_history
+from colonnade.common.results import read_history
 from colonnade.federation.files import parse_federation
 from colonnade.federation.keys import Identity, make_authority, make_certificate
 from colonnade.federation.local import free_addresses, up

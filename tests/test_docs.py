@@ -9,7 +9,7 @@ import pytest
 
 from colonnade.algorithms import built_in
 from colonnade.algorithms.leaves import updated
-from colonnade.experiments.kinds import PARTY
+from colonnade.common.file_kinds import PARTY
 from colonnade.federation.federation import Federation
 from colonnade.federation.party import OwnSpec
 from colonnade.federation.specs import ConnectionSpec, PartySpec, RowsSpec

@@ -16,7 +16,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from colonnade.console import paragraphs
+from colonnade.common.text import paragraphs
 from colonnade.errors import ColonnadeError, InputError
 from colonnade.federation import cli as federation
 from colonnade.federation.commands import keys_app
@@ -116,8 +116,8 @@ def run(
     [dim]A file that names plugins, or models as "module:name", runs the code of these
     modules.[/dim]
     """
+    from colonnade.common.results import slug
     from colonnade.experiments.config import read_experiment
-    from colonnade.experiments.results import slug
 
     experiment = read_experiment(file, set_ or [])
     _run(experiment, out or Path("runs") / slug(experiment.name), jobs, fresh, as_json, str(file))

@@ -23,7 +23,7 @@ from typing import Annotated, Any
 import msgspec
 from torch import nn
 
-from colonnade.data.mapping import nearest
+from colonnade.common.text import nearest
 from colonnade.errors import InputError
 from colonnade.models.layers import output_width
 

@@ -19,8 +19,9 @@ import torch
 
 from colonnade.algorithms import registered
 from colonnade.algorithms.algorithm import Algorithm, Settings
+from colonnade.common.processes import one_thread
 from colonnade.data import DataSpec, VerticalData, from_arrays, load
-from colonnade.experiments.run import build, drive, one_thread
+from colonnade.experiments.run import build, drive
 from colonnade.network import Delays, Fault
 from colonnade.network.faults import (
     Aggregator,

@@ -18,11 +18,16 @@ from torch import Tensor, nn
 
 import colonnade as cn
 from colonnade.algorithms import registry
+from colonnade.common.results import (
+    read_course,
+    read_history,
+    read_ledger,
+    read_results,
+)
 from colonnade.data import DataSpec
 from colonnade.errors import InputError
 from colonnade.experiments import run
 from colonnade.experiments.config import Experiment, parse_experiment
-from colonnade.experiments.results import read_course, read_history, read_ledger, read_results
 from colonnade.experiments.runner import bundles, grid, run_experiment
 
 

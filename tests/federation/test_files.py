@@ -188,7 +188,7 @@ def test_files_that_differ_say_where(old: str, new: str, keys: list[str]) -> Non
         ("aligned = 50", "aligned = 50\ntest = 1.0", "rows.test = 1: expected a share"),
         ("aligned = 50", "aligned = 1\ntest = 0.9", "leave no rows to train on"),
         ("[rows]", '[data]\ndataset = "digits"\n[rows]', r"exactly one of \[rows\] .*and \[data\]"),
-        ('name = "lab"', 'name = "Lab"', r"parties\[1\].name: the name 'Lab' is not possible"),
+        ('name = "lab"', 'name = "Lab"', r"parties\[1\].name: 'Lab' cannot name a party"),
         ('name = "lab"', 'name = "clinic"', r"parties\[1\].name: 'clinic' is there twice"),
         (
             'role = "clients"',

@@ -20,7 +20,7 @@ from test_member import FEDERATED, federation, member
 from typer.testing import CliRunner
 
 from colonnade.cli import app
-from colonnade.console import printable
+from colonnade.common.text import printable
 from colonnade.errors import ColonnadeError, InputError
 from colonnade.federation import asking
 from colonnade.federation.federation import Federation

@@ -14,9 +14,9 @@ from msgspec.structs import astuple
 
 from colonnade.algorithms import registry
 from colonnade.algorithms.task import Part, pad_stack
+from colonnade.common.results import read_ledger
 from colonnade.errors import InputError
 from colonnade.experiments.report import write_report
-from colonnade.experiments.results import read_ledger
 from colonnade.experiments.run import drive
 from colonnade.federation.equals import member_kind
 from colonnade.federation.federation import Federation

@@ -27,6 +27,7 @@ from colonnade.algorithms.models import encoder_widths, make_encoder
 from colonnade.algorithms.task import Batch, Batches, Holding, Part, Task
 from colonnade.algorithms.versions import Ballot, Versions
 from colonnade.code import Source
+from colonnade.common.seeds import seed_of, seeded
 from colonnade.data.partition import VerticalData
 from colonnade.errors import InputError
 from colonnade.models.optim import Optimizer
@@ -34,7 +35,6 @@ from colonnade.models.stack import Stack
 from colonnade.network import ABSENT, Group, Network, is_absent, locally
 from colonnade.network.network import World
 from colonnade.network.parts import Version
-from colonnade.seeds import seed_of, seeded
 
 MOST_EPOCHS = 300
 ROUNDS = 2000  # what a small data set gets by more epochs

@@ -22,6 +22,7 @@ from colonnade.algorithms.algorithm import DECISION, Algorithm, Exchange, Settin
 from colonnade.algorithms.models import encoder_widths, make_head
 from colonnade.algorithms.objectives import OBJECTIVES, UNSUPERVISED, Pupils
 from colonnade.algorithms.task import InOrder, LocalBatches, Part, Task
+from colonnade.common.seeds import torch_stream
 from colonnade.errors import InputError
 from colonnade.models.layers import Centre, Placeholders, cross_entropy, mlp
 from colonnade.network import (
@@ -36,7 +37,6 @@ from colonnade.network import (
     Wait,
     locally,
 )
-from colonnade.seeds import torch_stream
 
 RATES = {"clients": 2e-3, "aggregators": 2e-3, "owner": 8e-2}
 REPLAY = ".replay"

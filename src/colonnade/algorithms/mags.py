@@ -28,13 +28,13 @@ from colonnade.algorithms.leaderless import Leaderless
 from colonnade.algorithms.models import encoder_widths, make_decoder, make_encoder, make_head
 from colonnade.algorithms.objectives import OBJECTIVES, UNSUPERVISED, Pupils
 from colonnade.algorithms.task import InOrder, LocalBatches, Part, Task
+from colonnade.common.seeds import numpy_stream, torch_stream
 from colonnade.errors import InputError
 from colonnade.models.layers import Committee, Slots, cross_entropy, mlp
 from colonnade.models.stack import Stack
 from colonnade.network import ABSENT, ALL, Group, Inbox, Network, deadline, locally
 from colonnade.network.parcel import Wait
 from colonnade.network.topology import Links
-from colonnade.seeds import numpy_stream, torch_stream
 
 NAME = re.compile(
     r"(?:(?P<drop>CD|PD)-)?(?:(?P<few>[1-9]\d*)-)?(?P<kind>VFL|MVFL)(?:-G(?P<gossip>\d+))?"

@@ -12,9 +12,9 @@ from torch import nn
 
 from colonnade.algorithms.task import Task
 from colonnade.code import Factory
+from colonnade.common.seeds import seeded
 from colonnade.errors import InputError
 from colonnade.models.layers import cnn, mlp, output_width
-from colonnade.seeds import seeded
 
 CNN_WIDTH = 64
 EXAMPLES = {

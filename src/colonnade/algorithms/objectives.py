@@ -24,9 +24,9 @@ from torch import Tensor, nn
 
 from colonnade.algorithms.models import encoder_widths, make_decoder, make_encoder
 from colonnade.algorithms.task import Task, pad_stack
+from colonnade.common.seeds import torch_stream
 from colonnade.models.stack import Stack
 from colonnade.network import Group, Network, locally
-from colonnade.seeds import torch_stream
 
 if TYPE_CHECKING:
     from colonnade.algorithms.algorithm import Algorithm

@@ -18,10 +18,10 @@ from torch import Tensor
 from colonnade.algorithms.algorithm import DECISION, Algorithm, Exchange, Settings
 from colonnade.algorithms.models import encoder_widths, make_head
 from colonnade.algorithms.task import InOrder, Part, Task
+from colonnade.common.seeds import torch_stream
 from colonnade.errors import InputError
 from colonnade.models.layers import cross_entropy
 from colonnade.network import ALL, EVERYONE, Group, Inbox, Network, Register, locally
-from colonnade.seeds import torch_stream
 
 
 class SplitNNSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):

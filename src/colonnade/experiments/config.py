@@ -11,11 +11,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 import tomli_w
 
-from colonnade.data.mapping import nearest
+from colonnade.common.file_kinds import EXPERIMENT, read_kind
+from colonnade.common.text import nearest
+from colonnade.common.toml import (
+    Table,
+    convert,
+    known_keys,
+    plain,
+    prefixed,
+    tables,
+)
 from colonnade.data.spec import DataSpec
 from colonnade.errors import InputError
-from colonnade.experiments.kinds import EXPERIMENT, read_kind
-from colonnade.experiments.values import Table, convert, known_keys, plain, prefixed, tables
 from colonnade.network.delays import Delays
 from colonnade.network.faults import KINDS, Fault
 from colonnade.network.topology import Kind, Topology

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from html import escape
 from importlib import metadata, resources
 from pathlib import Path
 from string import Template
 
+from colonnade.common.files import replacing
 from colonnade.experiments.plots import Picture, Style
 from colonnade.experiments.table import Grid
 
@@ -29,9 +29,8 @@ def write_page(folder: Path, *, name: str, about: str, main: str, footer: str) -
         footer=footer,
     )
     path = folder / REPORT
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(page, encoding="utf-8")
-    os.replace(partial, path)
+    with replacing(path) as partial:
+        partial.write_text(page, encoding="utf-8")
     return path
 
 

@@ -10,10 +10,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from colonnade.errors import InputError
-from colonnade.experiments import page, plots
-from colonnade.experiments.findings import lead, verdict
-from colonnade.experiments.results import (
+from colonnade.common.results import (
     CONFIG,
     RESULTS,
     Result,
@@ -23,6 +20,9 @@ from colonnade.experiments.results import (
     read_results,
     real,
 )
+from colonnade.errors import InputError
+from colonnade.experiments import page, plots
+from colonnade.experiments.findings import lead, verdict
 from colonnade.experiments.table import (
     ACCURACY,
     Metric,

@@ -13,7 +13,7 @@ from typing import Any, TextIO
 import msgspec
 
 from colonnade.code import Source, shown
-from colonnade.console import printable
+from colonnade.common.text import printable
 from colonnade.errors import ColonnadeError, InputError
 from colonnade.federation.files import read_federation
 from colonnade.federation.local import FEDERATION, Local, running

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from colonnade.algorithms.task import Task
-from colonnade.data.mapping import nearest
+from colonnade.common.party_names import check_party
+from colonnade.common.text import nearest
 from colonnade.errors import InputError
-from colonnade.federation.names import check_party
 from colonnade.federation.specs import PartySpec, Roles, address
 from colonnade.network.topology import Links, Topology, distances
 

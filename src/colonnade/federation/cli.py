@@ -14,11 +14,11 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from colonnade.console import paragraphs, printable, with_reasons
+from colonnade.common.text import paragraphs, printable, with_reasons
 from colonnade.errors import InputError
 
 if TYPE_CHECKING:
-    from colonnade.experiments.results import Result
+    from colonnade.common.results import Result
     from colonnade.federation.predicting import Predicted
 
 PartyToml = Annotated[
@@ -108,8 +108,8 @@ def up(
 
     Interrupted, the same command goes on from the parties' checkpoints.
     """
-    from colonnade.experiments.kinds import FEDERATION, check_kind
-    from colonnade.experiments.results import slug
+    from colonnade.common.file_kinds import FEDERATION, check_kind
+    from colonnade.common.results import slug
 
     check_kind(file, FEDERATION)
     from colonnade.federation.files import read_federation
@@ -214,7 +214,7 @@ def register(app: typer.Typer) -> None:
 
 def _check_party_file(path: Path) -> None:
     """Before torch is imported, which takes seconds."""
-    from colonnade.experiments.kinds import PARTY, check_kind
+    from colonnade.common.file_kinds import PARTY, check_kind
 
     if not path.is_dir():
         check_kind(path, PARTY)
@@ -231,7 +231,7 @@ def clear(folder: Path) -> None:
 
 
 def clear_all(folder: Path, members: tuple[str, ...]) -> None:
-    from colonnade.experiments.values import read_toml
+    from colonnade.common.toml import read_toml
     from colonnade.federation.local import FEDERATION, KEYS
 
     if not (folder / FEDERATION).exists():

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from colonnade.console import paragraphs
+from colonnade.common.text import paragraphs
 from colonnade.errors import InputError
 
 if TYPE_CHECKING:
@@ -71,13 +71,13 @@ def make(
     after a party was added: what is there stays as it is. To renew a certificate, move the party's
     two files away first.
     """
-    from colonnade.experiments.kinds import FEDERATION, check_kind
+    from colonnade.common.file_kinds import FEDERATION, check_kind
 
     check_kind(file, FEDERATION)
+    from colonnade.common.party_names import AUTHORITY
     from colonnade.federation.files import read_federation
     from colonnade.federation.identity import Identity
     from colonnade.federation.keys import make_authority, make_certificate
-    from colonnade.federation.names import AUTHORITY
 
     federation = read_federation(file)
     made: list[str] = []

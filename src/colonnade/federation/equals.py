@@ -20,7 +20,7 @@ from typing import Any, cast
 from torch import Tensor
 
 from colonnade.algorithms.algorithm import measure
-from colonnade.console import with_reasons
+from colonnade.common.text import with_reasons
 from colonnade.errors import Unsuited
 from colonnade.federation.federation import Federation
 from colonnade.federation.member import (

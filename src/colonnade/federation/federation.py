@@ -17,10 +17,10 @@ from colonnade.algorithms import registry
 from colonnade.algorithms.algorithm import Algorithm, Settings
 from colonnade.algorithms.task import Task
 from colonnade.code import Factory
+from colonnade.common.text import nearest
+from colonnade.common.toml import Table, plain, prefixed
 from colonnade.data import DataSpec, VerticalData, load
-from colonnade.data.mapping import nearest
 from colonnade.errors import InputError
-from colonnade.experiments.values import Table, plain, prefixed
 from colonnade.federation import checks
 from colonnade.federation.digest import digest, flat
 from colonnade.federation.specs import ConnectionSpec, PartySpec, Roles, RowsSpec

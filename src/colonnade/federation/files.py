@@ -17,11 +17,16 @@ from colonnade.algorithms import registry
 from colonnade.algorithms.algorithm import Settings
 from colonnade.algorithms.task import Task
 from colonnade.code import FACTORIES, is_reference
+from colonnade.common.file_kinds import FEDERATION, read_kind
+from colonnade.common.toml import (
+    Table,
+    convert,
+    prefixed,
+    tables,
+)
 from colonnade.data import DataSpec
 from colonnade.errors import InputError
 from colonnade.experiments.config import parse_method, parse_plugins, placed
-from colonnade.experiments.kinds import FEDERATION, read_kind
-from colonnade.experiments.values import Table, convert, prefixed, tables
 from colonnade.federation.federation import Federation, loaded
 from colonnade.federation.specs import ConnectionSpec, PartySpec, Roles, RowsSpec
 

@@ -15,8 +15,9 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
+from colonnade.common.party_names import AUTHORITY
 from colonnade.errors import InputError
-from colonnade.federation.names import AUTHORITY, common_name
+from colonnade.federation.names import common_name
 from colonnade.federation.pem import read_certificate, read_key
 
 log = logging.getLogger(__name__)

@@ -21,6 +21,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from colonnade.common.party_names import AUTHORITY, check_party
 from colonnade.errors import InputError
 from colonnade.federation.identity import (
     BOTH_ENDS,
@@ -32,10 +33,8 @@ from colonnade.federation.identity import (
     warn_if_shared,
 )
 from colonnade.federation.names import (
-    AUTHORITY,
     alternative_names,
     authority_name,
-    check_party,
     common_name,
     host_names,
     party_name,

@@ -22,13 +22,13 @@ from typing import Any
 import tomli_w
 
 from colonnade.code import FACTORIES, code_folder
+from colonnade.common.party_names import AUTHORITY
+from colonnade.common.results import Result, read_results
+from colonnade.common.toml import Table, read_toml
 from colonnade.errors import ColonnadeError, InputError
-from colonnade.experiments.results import Result, read_results
-from colonnade.experiments.values import Table, read_toml
 from colonnade.federation.federation import Federation
 from colonnade.federation.keys import Identity, make_authority, make_certificate
 from colonnade.federation.member import TESTED_WITHOUT, TRAINED, WAITING
-from colonnade.federation.names import AUTHORITY
 from colonnade.federation.private import LOG, STATUS, private
 from colonnade.federation.status import read_status
 

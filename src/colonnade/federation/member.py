@@ -24,9 +24,9 @@ from colonnade.algorithms.checkpoint import CheckpointError
 from colonnade.algorithms.task import Part, pad_stack
 from colonnade.algorithms.versions import Store
 from colonnade.code import Source
-from colonnade.console import printable, with_reasons
+from colonnade.common.results import LedgerRow, Result
+from colonnade.common.text import printable, with_reasons
 from colonnade.errors import ColonnadeError, Unsuited
-from colonnade.experiments.results import LedgerRow, Result
 from colonnade.federation.attendance import Attendance
 from colonnade.federation.background import Background, Trouble
 from colonnade.federation.digest import differences

@@ -12,24 +12,8 @@ from cryptography.x509.oid import NameOID
 
 from colonnade.errors import InputError
 
-AUTHORITY = "authority"
 ORGANISATION = "Colonnade federation"
-PARTY = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
-
-
-def check_party(party: str, where: str = "party") -> None:
-    """A party's name becomes part of key expressions and of file names."""
-    if not PARTY.fullmatch(party):
-        raise InputError(
-            f"{where}: the name {party!r} is not possible; it takes 1 to 40 characters, the first "
-            "a small letter (a-z), then small letters, digits, '_' or '-'."
-        )
-    if party == AUTHORITY:
-        raise InputError(
-            f"{where}: the name {AUTHORITY!r} belongs to the files of the authority; choose "
-            "another one."
-        )
 
 
 def authority_name(name: str) -> x509.Name:

@@ -5,15 +5,14 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 from contextlib import suppress
 from pathlib import Path
 
 import torch
 
 from colonnade.cli import main
+from colonnade.common.processes import die_with_parent
 from colonnade.errors import ColonnadeError
-from colonnade.experiments.runner import die_with_parent
 from colonnade.federation import process
 from colonnade.federation.federation import loaded
 from colonnade.federation.files import read_federation
@@ -34,7 +33,7 @@ def _read_data() -> None:
 def join(file: Path, log: Path, once: bool) -> None:
     """What `colonnade join` does, with its output in a file."""
     os.setsid()
-    threading.Thread(target=die_with_parent, daemon=True).start()
+    die_with_parent()
     target = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     for descriptor in (1, 2):
         os.dup2(target, descriptor)

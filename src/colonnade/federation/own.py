@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from colonnade.code import Factory, Source
-from colonnade.data.mapping import nearest
+from colonnade.common.text import nearest
 from colonnade.data.partition import Rows, VerticalData
 from colonnade.data.raw import COUNTING, NO_REGRESSION, Array, encode_labels
 from colonnade.data.rows import Indices

@@ -18,12 +18,12 @@ import torch
 
 from colonnade.algorithms import load_plugins
 from colonnade.code import Factory, Source, changes, find_factory, shown
+from colonnade.common.seeds import seeded, torch_stream
 from colonnade.data.partition import VerticalData
 from colonnade.federation.party import PartyFile, errors_of
 from colonnade.network import ProjectedNetwork
 from colonnade.network.clock import Clock
 from colonnade.network.transport.memory import MemoryTransport
-from colonnade.seeds import seeded, torch_stream
 
 log = logging.getLogger(__name__)
 

@@ -17,9 +17,9 @@ from typing import Any
 import msgspec
 
 from colonnade.code import FACTORIES, REFERENCE, code_folder
+from colonnade.common.file_kinds import PARTY, read_kind
+from colonnade.common.toml import Table, convert
 from colonnade.errors import InputError
-from colonnade.experiments.kinds import PARTY, read_kind
-from colonnade.experiments.values import Table, convert
 from colonnade.federation.federation import Federation
 from colonnade.federation.files import read_federation
 from colonnade.federation.identity import Identity

@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from colonnade.experiments.results import CONFIG, RESULTS
+from colonnade.common.files import PARTIAL
+from colonnade.common.results import CONFIG, RESULTS
 
 log = logging.getLogger(__name__)
 
 LOCK, STATUS, LOG = "lock", "status.json", "log.txt"
 KEPT = ("checkpoints", "history", "ledger", "models")  # folders of a party's output folder
 WRITTEN = (CONFIG, RESULTS, STATUS, "report.html", "code.json", LOG, LOCK)  # files of it
-PARTIAL = ".partial"  # while a file is being written
 OTHERS = 0o077
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from colonnade.experiments.run import one_thread
+from colonnade.common.processes import one_thread
 from colonnade.federation.background import Background
 from colonnade.federation.equals import member_kind
 from colonnade.federation.lock import only_one

@@ -14,8 +14,7 @@ from pathlib import Path
 import tomli_w
 
 from colonnade.algorithms.algorithm import Point
-from colonnade.errors import InputError
-from colonnade.experiments.results import (
+from colonnade.common.results import (
     CONFIG,
     LedgerRow,
     Result,
@@ -26,8 +25,9 @@ from colonnade.experiments.results import (
     write_lines,
     write_results,
 )
+from colonnade.common.toml import Table
+from colonnade.errors import InputError
 from colonnade.experiments.run import LEARNING, ledger_rows
-from colonnade.experiments.values import Table
 from colonnade.federation.federation import Federation
 from colonnade.network import Ledger
 

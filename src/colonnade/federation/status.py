@@ -22,7 +22,8 @@ from rich.status import Status
 from rich.text import Text
 
 from colonnade.code import Source
-from colonnade.console import printable
+from colonnade.common.files import replacing
+from colonnade.common.text import printable
 from colonnade.federation.lock import is_running
 from colonnade.federation.member import Member
 from colonnade.federation.private import STATUS
@@ -194,10 +195,8 @@ def _ended(facts: dict[str, Any], how: str, at: datetime, reason: str) -> dict[s
 
 
 def write_status(path: Path, facts: dict[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(json.dumps(facts), encoding="utf-8")
-    os.replace(partial, path)
+    with replacing(path) as partial:
+        partial.write_text(json.dumps(facts), encoding="utf-8")
 
 
 def read_status(folder: Path) -> dict[str, Any]:

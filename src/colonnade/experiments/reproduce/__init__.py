@@ -5,7 +5,7 @@ One file per paper declares its reproductions; the other files here run, judge a
 
 from __future__ import annotations
 
-from colonnade.data.mapping import nearest
+from colonnade.common.text import nearest
 from colonnade.errors import InputError
 from colonnade.experiments.reproduce.study import Reproduction
 

@@ -19,9 +19,9 @@ from typing import Any
 
 import zenoh
 
+from colonnade.common.party_names import check_party
 from colonnade.errors import InputError
 from colonnade.federation.identity import Identity
-from colonnade.federation.names import check_party
 
 OVERHEAD = 2**16  # of a message's key and header, at most
 RETRY = {"period_init_ms": 100, "period_max_ms": 500, "period_increase_factor": 2}

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get
 
 import msgspec
 
-from colonnade.data.mapping import nearest
+from colonnade.common.text import nearest
 from colonnade.errors import InputError
 
 Table = dict[str, Any]

@@ -8,7 +8,6 @@ is the `run` field of the result.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from colonnade.common.files import replacing
 from colonnade.errors import InputError
 
 RESULTS = "results.jsonl"
@@ -80,10 +80,8 @@ def append_result(folder: Path, result: Result) -> None:
 
 def write_lines(path: Path, rows: Iterable[Any]) -> None:
     """JSON lines, whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    partial.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
-    os.replace(partial, path)
+    with replacing(path) as partial:
+        partial.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
 
 
 def write_results(folder: Path, results: Sequence[Result]) -> None:

@@ -1,10 +1,11 @@
-"""What the commands and the log share about how they speak."""
+"""Texts for people: help, errors, lists of parties, and what other parties wrote, safe to show."""
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 LONGEST = 200  # characters of another party's text in one place of the log or of a table
 
@@ -13,6 +14,12 @@ def paragraphs(text: str | None) -> str:
     """Help as paragraphs: typer would keep the line breaks of the source."""
     parts = inspect.cleandoc(text or "").split("\n\n")
     return "\n\n".join(" ".join(part.split()) for part in parts)
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The end of an error sentence that names what was probably meant."""
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.0)
+    return f"; the nearest is {close[0]!r}" if close else ""
 
 
 def with_reasons(absent: Mapping[str, str]) -> str:

@@ -6,9 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from colonnade.common.file_kinds import (
+    EXPERIMENT,
+    FEDERATION,
+    PARTY,
+    Kind,
+)
 from colonnade.errors import InputError
 from colonnade.experiments.config import Experiment, read_experiment
-from colonnade.experiments.kinds import EXPERIMENT, FEDERATION, PARTY, Kind
 from colonnade.federation.federation import Federation
 from colonnade.federation.files import read_federation
 from colonnade.federation.party import read_party

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from colonnade.common.toml import Table, known_keys, read_toml
 from colonnade.errors import InputError
-from colonnade.experiments.values import Table, known_keys, read_toml
 
 MODELS = ("encoder", "head", "decoder")  # a party's own, by the name of a factory
 
