@@ -23,6 +23,7 @@ from rich import box
 from rich.table import Table
 
 from bench.timing import Figure
+from colonnade.cli import main
 from colonnade.federation.files import parse_federation
 from colonnade.federation.local import up
 
@@ -86,7 +87,8 @@ def federate(name: str, method: Mapping[str, Any], folder: Path, seed: int | Non
     killed: list[str] = []
     say = lambda text: killed.append(text) if text.startswith("killed ") else None  # noqa: E731
     facts: Any = {} if seed is None else {"kill_every": EVERY, "seed": seed}
-    result = up(parse_federation(table, str(source)), source, folder / "out", say=say, **facts)
+    federation = parse_federation(table, str(source))
+    result = up(federation, source, folder / "out", main, say=say, **facts)
     return result, len(killed)
 
 

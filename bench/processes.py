@@ -26,6 +26,7 @@ from torch import nn
 
 from bench.timing import Figure, Measure, Spread, Target
 from colonnade.algorithms.models import default_encoder, default_head
+from colonnade.cli import main
 from colonnade.common.results import read_history
 from colonnade.federation.files import parse_federation
 from colonnade.federation.keys import Identity, make_authority, make_certificate
@@ -108,7 +109,7 @@ def our_steps() -> float:
             },
             "bench",
         )
-        result = up(federation, folder / "federation.toml", folder / "out")
+        result = up(federation, folder / "federation.toml", folder / "out", main)
         points = read_history(folder / "out" / "guest", result.run)
     first, last = points[0], points[-1]
     seconds = last["virtual_seconds"] - first["virtual_seconds"]

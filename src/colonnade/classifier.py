@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from colonnade.algorithms import registry
 from colonnade.algorithms.algorithm import Algorithm, Point, Settings
+from colonnade.algorithms.method_table import parse_method
 from colonnade.algorithms.task import Task
 from colonnade.common.processes import one_thread
 from colonnade.data import Rows, VerticalData, from_arrays
@@ -31,14 +32,10 @@ from colonnade.data.mapping import check as check_columns
 from colonnade.data.partition import columns_by_name
 from colonnade.data.raw import class_cautions
 from colonnade.errors import ColonnadeError, InputError
-from colonnade.experiments.config import parse_fault, parse_method
-from colonnade.experiments.run import (
-    Curve,
-    build,
-    drive,
-    ledger_rows,
-)
+from colonnade.experiments.config import parse_fault
+from colonnade.experiments.run import Curve, build, drive
 from colonnade.network import Fault, StackedNetwork
+from colonnade.network.ledger_rows import ledger_rows
 
 OWN = ("algorithm", "encoder", "head", "epochs", "batch", "lr", "optimizer")
 

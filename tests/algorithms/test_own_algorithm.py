@@ -14,7 +14,7 @@ import colonnade as cn
 from colonnade import algorithms
 from colonnade.algorithms import installed, register, registered, registry
 from colonnade.algorithms.algorithm import Algorithm
-from colonnade.code import find_module
+from colonnade.common.user_code import find_module
 from colonnade.errors import InputError
 from colonnade.experiments.config import parse_experiment, read_experiment
 from colonnade.experiments.runner import run_experiment

@@ -6,12 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from colonnade.common.file_kinds import (
-    EXPERIMENT,
-    FEDERATION,
-    PARTY,
-    Kind,
-)
+from colonnade.common.file_kinds import EXPERIMENT, FEDERATION, PARTY, Kind
 from colonnade.errors import InputError
 from colonnade.experiments.config import Experiment, read_experiment
 from colonnade.federation.federation import Federation

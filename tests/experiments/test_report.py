@@ -14,13 +14,7 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from colonnade.common.results import (
-    LedgerRow,
-    Result,
-    read_results,
-    write_lines,
-    write_results,
-)
+from colonnade.common.results import LedgerRow, Result, read_results, write_lines, write_results
 from colonnade.errors import InputError
 from colonnade.experiments.plots import average, link_pictures
 from colonnade.experiments.report import write_report

@@ -13,12 +13,7 @@ from colonnade.experiments.reproduce import claims
 from colonnade.experiments.reproduce.assess import CLIENT_BYTES, Assessment, Evidence, assess
 from colonnade.experiments.reproduce.claims import Claim, Fact, judge
 from colonnade.experiments.reproduce.pictures import draw
-from colonnade.experiments.reproduce.present import (
-    claim_grid,
-    document,
-    figure_grid,
-    narrow_grids,
-)
+from colonnade.experiments.reproduce.present import claim_grid, document, figure_grid, narrow_grids
 from colonnade.experiments.reproduce.study import (
     NOT_BUILT,
     Column,

@@ -18,12 +18,7 @@ from torch import Tensor, nn
 
 import colonnade as cn
 from colonnade.algorithms import registry
-from colonnade.common.results import (
-    read_course,
-    read_history,
-    read_ledger,
-    read_results,
-)
+from colonnade.common.results import read_course, read_history, read_ledger, read_results
 from colonnade.data import DataSpec
 from colonnade.errors import InputError
 from colonnade.experiments import run

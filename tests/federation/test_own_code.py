@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from colonnade.cli import app
-from colonnade.code import Source
+from colonnade.common.user_code import Source
 from colonnade.errors import InputError
 from colonnade.experiments.config import parse_experiment
 from colonnade.experiments.runner import portable, run_experiment

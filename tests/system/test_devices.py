@@ -7,7 +7,7 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
-from colonnade.cli import app
+from colonnade.cli import app, main
 from colonnade.federation import asking
 from colonnade.federation.files import read_federation
 from colonnade.federation.local import Local, prepare, running
@@ -35,7 +35,7 @@ def test_answers_keep_coming_while_devices_are_killed(tmp_path: Path) -> None:
     federation = read_federation(folder / "federation.toml")
     ids = [str(i + 1) for i in range(200)]
     truth = federation.vertical_data().test.y[:200].tolist()
-    with running(Local(federation, folder, serve=True)) as local:
+    with running(Local(federation, folder, main, serve=True)) as local:
         limit = time.monotonic() + 90
         while local.stage() != "answering questions":
             local.check()

@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from colonnade.algorithms.algorithm import Algorithm, Exchange, Settings
-from colonnade.code import Source, find_module, sha256_of
+from colonnade.common.user_code import Source, find_module, sha256_of
 from colonnade.errors import InputError
 
 GROUP = "colonnade.algorithms"  # of entry points

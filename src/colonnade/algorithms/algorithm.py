@@ -26,8 +26,8 @@ from colonnade.algorithms import checkpoint
 from colonnade.algorithms.models import encoder_widths, make_encoder
 from colonnade.algorithms.task import Batch, Batches, Holding, Part, Task
 from colonnade.algorithms.versions import Ballot, Versions
-from colonnade.code import Source
 from colonnade.common.seeds import seed_of, seeded
+from colonnade.common.user_code import Source
 from colonnade.data.partition import VerticalData
 from colonnade.errors import InputError
 from colonnade.models.optim import Optimizer

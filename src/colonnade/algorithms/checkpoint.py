@@ -21,8 +21,8 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from colonnade.code import Source, changes
 from colonnade.common.files import replacing
+from colonnade.common.user_code import Source, changes
 from colonnade.errors import ColonnadeError, InputError
 from colonnade.network import Network, is_absent
 

@@ -11,9 +11,9 @@ from typing import Any
 from torch import nn
 
 from colonnade.algorithms.task import Task
-from colonnade.code import Factory
 from colonnade.common.seeds import seeded
 from colonnade.errors import InputError
+from colonnade.models.factories import Factory
 from colonnade.models.layers import cnn, mlp, output_width
 
 CNN_WIDTH = 64

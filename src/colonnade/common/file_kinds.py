@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from colonnade.common.toml import Table, known_keys, read_toml
+from colonnade.common.user_code import FACTORIES
 from colonnade.errors import InputError
-
-MODELS = ("encoder", "head", "decoder")  # a party's own, by the name of a factory
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ PARTY = Kind(
     "a party file",
     "colonnade join",
     ("federation", "party"),
-    ("folder", "keys", "authority", "certificate", "key", "listen", "data", *MODELS, "code"),
+    ("folder", "keys", "authority", "certificate", "key", "listen", "data", *FACTORIES, "code"),
     "the keys federation and party",
 )
 KINDS = (EXPERIMENT, FEDERATION, PARTY)

@@ -12,10 +12,12 @@ from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get
 import msgspec
 
 from colonnade.common.text import nearest
+from colonnade.common.user_code import Source
 from colonnade.errors import InputError
 
 Table = dict[str, Any]
 T = TypeVar("T")
+Spec = TypeVar("Spec", bound=msgspec.Struct)
 
 SHOWN = 60  # characters of a wrong value in an error
 WORDS = {
@@ -141,6 +143,14 @@ def prefixed(where: str, call: Callable[[], T]) -> T:
         raise InputError(f"{where}.{error}") from None
 
 
+def placed(spec: Spec, folder: Path | None) -> Spec:
+    """The struct with its `path`, if it has one, taken relative to the folder."""
+    path = getattr(spec, "path", None)
+    if path is None or folder is None:
+        return spec
+    return msgspec.structs.replace(spec, path=str((folder / Path(path).expanduser()).resolve()))
+
+
 def plain(struct: msgspec.Struct) -> Table:
     """As plain values, with every default written out and without what is not set."""
     return cast(Table, _without_none(msgspec.to_builtins(struct, enc_hook=_describe)))
@@ -149,10 +159,8 @@ def plain(struct: msgspec.Struct) -> Table:
 def _describe(value: Any) -> str:
     """Python objects in a resolved experiment: a model factory, by the name that a file can have,
     or by one for people."""
-    from colonnade.code import Factory
-
-    if isinstance(value, Factory):
-        return value.source.name
+    if isinstance(source := getattr(value, "source", None), Source):
+        return source.name
     return f"python: {getattr(value, '__qualname__', repr(value))}"
 
 

@@ -18,18 +18,16 @@ from colonnade.algorithms import registry
 from colonnade.algorithms.algorithm import Algorithm, Point, Settings
 from colonnade.algorithms.task import Task
 from colonnade.common.processes import one_thread
-from colonnade.common.results import LedgerRow, Result, write_lines
+from colonnade.common.results import Result, write_lines
 from colonnade.data import VerticalData, load
 from colonnade.errors import ColonnadeError
 from colonnade.experiments.config import Experiment
-from colonnade.network import Fault, Ledger, Network, StackedNetwork
+from colonnade.network import Fault, Network, StackedNetwork
+from colonnade.network.ledger_rows import LEARNING, ledger_rows
 
 log = logging.getLogger(__name__)
 
-LINKS_IN_LEDGER = 5000  # beyond that, rows are summed over the members of a group
-
 ROUNDS_BETWEEN_NEWS = 50
-LEARNING = ("training", "supervision")  # what a model costs; looking at it and using it do not
 
 Progress = Callable[[float], None]
 T = TypeVar("T")
@@ -182,16 +180,3 @@ class Curve:
         reached = next((p for p in self.points if p.get("validation_accuracy", 0) >= target), None)
         keys = {"rounds": "round", "bytes": "bytes", "seconds": "virtual_seconds"}
         return {f"{k}_to_target": reached[v] if reached else None for k, v in keys.items()}
-
-
-def ledger_rows(ledger: Ledger) -> list[LedgerRow]:
-    rows = [LedgerRow(*row) for row in ledger.rows()]
-    if len(rows) <= LINKS_IN_LEDGER:
-        return rows
-    sums: dict[tuple[str, str, str, str], list[int]] = {}
-    for phase, kind, account in ledger.accounts():
-        key = (phase, account.links.src.name, account.links.dst.name, kind)
-        total = sums.setdefault(key, [0, 0])
-        total[0] += int(account.messages.sum())
-        total[1] += int(account.bytes.sum())
-    return [LedgerRow(*key, *total) for key, total in sums.items()]

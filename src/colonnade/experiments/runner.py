@@ -19,7 +19,6 @@ import msgspec
 
 from colonnade.algorithms import is_local
 from colonnade.algorithms.task import Task
-from colonnade.code import FACTORIES, Factory
 from colonnade.common.processes import die_with_parent, one_thread
 from colonnade.common.results import (
     CONFIG,
@@ -30,15 +29,12 @@ from colonnade.common.results import (
     slug,
     write_results,
 )
+from colonnade.common.user_code import FACTORIES
 from colonnade.data import load
 from colonnade.errors import ColonnadeError, InputError
 from colonnade.experiments.config import Experiment, parse_experiment
-from colonnade.experiments.run import (
-    Cell,
-    attempted,
-    build,
-    run_cells,
-)
+from colonnade.experiments.run import Cell, attempted, build, run_cells
+from colonnade.models.factories import Factory
 
 log = logging.getLogger(__name__)
 

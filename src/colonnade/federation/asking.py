@@ -12,11 +12,11 @@ from typing import Any, TextIO
 
 import msgspec
 
-from colonnade.code import Source, shown
 from colonnade.common.text import printable
+from colonnade.common.user_code import Source, shown
 from colonnade.errors import ColonnadeError, InputError
 from colonnade.federation.files import read_federation
-from colonnade.federation.local import FEDERATION, Local, running
+from colonnade.federation.local import FEDERATION, Local, Main, running
 from colonnade.federation.party import PartyFile, read_party
 from colonnade.federation.predicting import Asked, Predicted
 from colonnade.federation.process import visiting
@@ -122,12 +122,13 @@ def need_leader(party: PartyFile, command: str) -> None:
 
 
 @contextmanager
-def awake(path: Path, party: PartyFile) -> Iterator[None]:
-    """The parties of an `up` folder, started again from what they saved, unless they run."""
+def awake(path: Path, party: PartyFile, main: Main) -> Iterator[None]:
+    """The parties of an `up` folder, started again from what they saved, unless they run. `main`:
+    the command line, which their processes run."""
     if not path.is_dir() or answers(party):
         yield
         return
-    local = Local(party.federation, path, serve=True)
+    local = Local(party.federation, path, main, serve=True)
     with running(local):
         deadline = time.monotonic() + READY
         while local.stage() != "answering questions":

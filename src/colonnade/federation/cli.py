@@ -112,6 +112,7 @@ def up(
     from colonnade.common.results import slug
 
     check_kind(file, FEDERATION)
+    from colonnade.cli import main
     from colonnade.federation.files import read_federation
     from colonnade.federation.local import up as run
 
@@ -129,6 +130,7 @@ def up(
                 federation,
                 file,
                 folder,
+                main,
                 kill_every=kill_every,
                 seed=chaos_seed,
                 watch=lambda status: line.update(Text(_progress(status))),
@@ -186,11 +188,12 @@ def predict(
     started again from what they saved; of devices that run, the first that answers is asked.
     """
     _check_party_file(file)
+    from colonnade.cli import main
     from colonnade.federation import asking
 
     party = asking.find_party(file)
     chosen = _ids(ids)
-    with asking.awake(file, party):
+    with asking.awake(file, party, main):
         found = asking.predict(party, chosen)
     if as_json:
         import msgspec

@@ -16,7 +16,6 @@ import tomli_w
 from colonnade.algorithms import registry
 from colonnade.algorithms.algorithm import Algorithm, Settings
 from colonnade.algorithms.task import Task
-from colonnade.code import Factory
 from colonnade.common.text import nearest
 from colonnade.common.toml import Table, plain, prefixed
 from colonnade.data import DataSpec, VerticalData, load
@@ -24,6 +23,7 @@ from colonnade.errors import InputError
 from colonnade.federation import checks
 from colonnade.federation.digest import digest, flat
 from colonnade.federation.specs import ConnectionSpec, PartySpec, Roles, RowsSpec
+from colonnade.models.factories import Factory
 from colonnade.network import Group
 from colonnade.network.topology import Links, links_between
 

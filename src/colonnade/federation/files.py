@@ -15,18 +15,13 @@ import msgspec
 
 from colonnade.algorithms import registry
 from colonnade.algorithms.algorithm import Settings
+from colonnade.algorithms.method_table import parse_method, parse_plugins
 from colonnade.algorithms.task import Task
-from colonnade.code import FACTORIES, is_reference
 from colonnade.common.file_kinds import FEDERATION, read_kind
-from colonnade.common.toml import (
-    Table,
-    convert,
-    prefixed,
-    tables,
-)
+from colonnade.common.toml import Table, convert, placed, prefixed, tables
+from colonnade.common.user_code import FACTORIES, is_reference
 from colonnade.data import DataSpec
 from colonnade.errors import InputError
-from colonnade.experiments.config import parse_method, parse_plugins, placed
 from colonnade.federation.federation import Federation, loaded
 from colonnade.federation.specs import ConnectionSpec, PartySpec, Roles, RowsSpec
 

@@ -21,10 +21,10 @@ from typing import Any
 
 import tomli_w
 
-from colonnade.code import FACTORIES, code_folder
 from colonnade.common.party_names import AUTHORITY
 from colonnade.common.results import Result, read_results
 from colonnade.common.toml import Table, read_toml
+from colonnade.common.user_code import FACTORIES, code_folder
 from colonnade.errors import ColonnadeError, InputError
 from colonnade.federation.federation import Federation
 from colonnade.federation.keys import Identity, make_authority, make_certificate
@@ -35,6 +35,9 @@ from colonnade.federation.status import read_status
 FEDERATION, KEYS = "federation.toml", "keys"
 STAGES = ("starting", WAITING, "training", *TRAINED)
 POLITE = 5.0  # seconds to leave, before a process is killed
+
+
+Main = Callable[[], None]  # the command line: runs what `sys.argv` says
 
 
 def begin(*arguments: Any) -> None:
@@ -59,13 +62,16 @@ class Chaos:
 
 
 class Local:
-    """The processes of a federation on this machine."""
+    """The processes of a federation on this machine. `main`: what each of them runs, with the words
+    `colonnade join PARTY.toml`. `serve`: they go on answering questions after the test."""
 
-    def __init__(self, federation: Federation, folder: Path, *, serve: bool = False) -> None:
-        self.federation, self.folder, self.serve = federation, folder, serve
+    def __init__(
+        self, federation: Federation, folder: Path, main: Main, *, serve: bool = False
+    ) -> None:
+        self.federation, self.folder, self.main, self.serve = federation, folder, main, serve
         self.processes: dict[str, ForkServerProcess] = {}
         self.born = get_context("forkserver")
-        self.born.set_forkserver_preload(["colonnade.federation.nursery"])
+        self.born.set_forkserver_preload(["colonnade.federation.nursery", main.__module__])
         os.environ["COLONNADE_NURSERY"] = str(folder / FEDERATION)
 
     def start(self, party: str) -> None:
@@ -73,7 +79,7 @@ class Local:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         (folder / STATUS).unlink(missing_ok=True)
         once = not self.serve and self.federation.leader is not None  # equals need each other
-        arguments = (self.folder / f"{party}.toml", folder / LOG, once)
+        arguments = (self.main, self.folder / f"{party}.toml", folder / LOG, once)
         process = self.born.Process(target=begin, args=arguments, name=party)
         process.start()
         self.processes[party] = process
@@ -125,6 +131,7 @@ def up(
     federation: Federation,
     source: Path,
     folder: Path,
+    main: Main,
     *,
     kill_every: float | None = None,
     seed: int | None = None,
@@ -134,7 +141,7 @@ def up(
     """Train with one process per party, to the end; the result is the label holder's."""
     prepare(federation, source, folder)
     chaos = None if kill_every is None else begin_chaos(kill_every, seed, say)
-    with private(folder), running(Local(federation, folder)) as local:
+    with private(folder), running(Local(federation, folder, main)) as local:
         _wait(local, chaos, watch, say)
     found = [one for party in federation.label_holders for one in read_results(folder / party)]
     if not found:

@@ -23,9 +23,9 @@ from colonnade.algorithms.algorithm import Point, measure
 from colonnade.algorithms.checkpoint import CheckpointError
 from colonnade.algorithms.task import Part, pad_stack
 from colonnade.algorithms.versions import Store
-from colonnade.code import Source
 from colonnade.common.results import LedgerRow, Result
 from colonnade.common.text import printable, with_reasons
+from colonnade.common.user_code import Source
 from colonnade.errors import ColonnadeError, Unsuited
 from colonnade.federation.attendance import Attendance
 from colonnade.federation.background import Background, Trouble

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import torch
 
-from colonnade.cli import main
 from colonnade.common.processes import die_with_parent
 from colonnade.errors import ColonnadeError
 from colonnade.federation import process
@@ -30,8 +30,8 @@ def _read_data() -> None:
             loaded(federation.data, federation.seed)
 
 
-def join(file: Path, log: Path, once: bool) -> None:
-    """What `colonnade join` does, with its output in a file."""
+def join(main: Callable[[], None], file: Path, log: Path, once: bool) -> None:
+    """What `colonnade join` does, with its output in a file. `main`: the command line."""
     os.setsid()
     die_with_parent()
     target = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)

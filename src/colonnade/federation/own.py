@@ -20,8 +20,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from colonnade.code import Factory, Source
 from colonnade.common.text import nearest
+from colonnade.common.user_code import Source
 from colonnade.data.partition import Rows, VerticalData
 from colonnade.data.raw import COUNTING, NO_REGRESSION, Array, encode_labels
 from colonnade.data.rows import Indices
@@ -32,6 +32,7 @@ from colonnade.federation.federation import Federation
 from colonnade.federation.own_code import own_code, own_models, rehearse
 from colonnade.federation.party import OwnSpec, PartyFile
 from colonnade.federation.specs import RowsSpec
+from colonnade.models.factories import Factory
 
 EXACT = 2**53  # whole numbers up to here survive being read as float64
 

@@ -17,10 +17,11 @@ import msgspec
 import torch
 
 from colonnade.algorithms import load_plugins
-from colonnade.code import Factory, Source, changes, find_factory, shown
 from colonnade.common.seeds import seeded, torch_stream
+from colonnade.common.user_code import Source, changes, shown
 from colonnade.data.partition import VerticalData
 from colonnade.federation.party import PartyFile, errors_of
+from colonnade.models.factories import Factory, find_factory
 from colonnade.network import ProjectedNetwork
 from colonnade.network.clock import Clock
 from colonnade.network.transport.memory import MemoryTransport

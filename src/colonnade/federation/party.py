@@ -16,9 +16,9 @@ from typing import Any
 
 import msgspec
 
-from colonnade.code import FACTORIES, REFERENCE, code_folder
 from colonnade.common.file_kinds import PARTY, read_kind
 from colonnade.common.toml import Table, convert
+from colonnade.common.user_code import FACTORIES, REFERENCE, code_folder
 from colonnade.errors import InputError
 from colonnade.federation.federation import Federation
 from colonnade.federation.files import read_federation

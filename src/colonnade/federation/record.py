@@ -27,9 +27,9 @@ from colonnade.common.results import (
 )
 from colonnade.common.toml import Table
 from colonnade.errors import InputError
-from colonnade.experiments.run import LEARNING, ledger_rows
 from colonnade.federation.federation import Federation
 from colonnade.network import Ledger
+from colonnade.network.ledger_rows import LEARNING, ledger_rows
 
 AS_IT_HAPPENED = "as it happened"  # the faults of a real run
 

@@ -13,8 +13,8 @@ from colonnade.algorithms.algorithm import Algorithm
 from colonnade.algorithms.task import Task
 from colonnade.data.rows import RowSplit, split_rows
 from colonnade.errors import InputError
-from colonnade.experiments.config import GraphSpec
 from colonnade.federation.names import host_names
+from colonnade.network.spec import GraphSpec
 
 
 @dataclass(frozen=True)

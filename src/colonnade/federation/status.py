@@ -21,9 +21,9 @@ from rich.logging import RichHandler
 from rich.status import Status
 from rich.text import Text
 
-from colonnade.code import Source
 from colonnade.common.files import replacing
 from colonnade.common.text import printable
+from colonnade.common.user_code import Source
 from colonnade.federation.lock import is_running
 from colonnade.federation.member import Member
 from colonnade.federation.private import STATUS
