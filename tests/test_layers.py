@@ -18,14 +18,11 @@ LAYERS = [
     ["__init__"],  # the public names
     ["testing"],
     ["kit"],
-    ["lists"],
-    ["federation.commands"],
     ["cli"],
     ["__main__"],
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
-LEVEL["federation.cli"] = LEVEL["cli"]
-KNOWN = {("testing", "kit"), ("cli", "federation.cli"), ("federation.cli", "cli")}
+KNOWN = {("testing", "kit")}
 
 
 def package_of(module: str) -> str:

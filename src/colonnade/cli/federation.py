@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 from collections.abc import Callable
@@ -14,7 +13,8 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from colonnade.common.text import paragraphs, printable, with_reasons
+from colonnade.cli.options import Fresh, Json, print_json
+from colonnade.common.text import printable, with_reasons
 from colonnade.errors import InputError
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ Where = Annotated[
         help="A party file, or the folder of [bold]colonnade up[/bold].", metavar="PARTY.toml|DIR"
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]
 
 
 def join(
@@ -97,7 +96,7 @@ def up(
             help="Which processes are killed, and when. Default: drawn, and printed.",
         ),
     ] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Start over instead of going on.")] = False,
+    fresh: Fresh = False,
     as_json: Json = False,
 ) -> None:
     """Try a federation on this machine: every party as a process of its own, with certificates.
@@ -141,7 +140,7 @@ def up(
         raise typer.Exit(1) from None
     speaker = folder / federation.speaker
     if as_json:
-        typer.echo(json.dumps(_document(result, speaker), indent=2))
+        print_json(_document(result, speaker))
     else:
         show_result(result, speaker, Console())
 
@@ -159,9 +158,9 @@ def status(file: Where, as_json: Json = False) -> None:
     ended = ends(file, party)
     found = {name: told or ended.get(name, {}) for name, told in statuses(party).items()}
     if as_json:
-        typer.echo(json.dumps(found, indent=2))
+        print_json(found)
         return
-    from colonnade.federation.overview import show
+    from colonnade.cli.status_table import show
 
     show(party.federation, found, Console())
 
@@ -206,13 +205,6 @@ def predict(
         with out.open("w", newline="", encoding="utf-8") as target:
             asking.write_csv(found, target)
     _say_absent(found, Console(stderr=True))
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands to the command line."""
-    commands: list[Callable[..., None]] = [join, up, status, predict]
-    for function in commands:
-        app.command(help=paragraphs(function.__doc__))(function)
 
 
 def _check_party_file(path: Path) -> None:
@@ -305,3 +297,6 @@ def _say_absent(found: Predicted, console: Console) -> None:
     who = f"without {with_reasons(reasons)}" if absent else "with every party"
     what = "prediction" if len(found.ids) == 1 else "predictions"
     console.print(Text(printable(f"{len(found.ids)} {what}, {who}.", 2000)))
+
+
+COMMANDS: tuple[Callable[..., None], ...] = (join, up, status, predict)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from colonnade.cli.keys import keys_app
 from colonnade.errors import InputError
-from colonnade.federation.commands import keys_app
 from colonnade.federation.identity import Identity
 from colonnade.federation.keys import describe
 

@@ -1,11 +1,8 @@
-"""The command `colonnade`."""
+"""The commands of experiments: `demo`, `run`, `reproduce`, `report`, `datasets`."""
 
 from __future__ import annotations
 
-import json
 import os
-import signal
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import resources
@@ -16,69 +13,13 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from colonnade.common.text import paragraphs
-from colonnade.errors import ColonnadeError, InputError
-from colonnade.federation import cli as federation
-from colonnade.federation.commands import keys_app
+from colonnade.cli.options import Fresh, Jobs, Json, Out, print_json
 
 if TYPE_CHECKING:
     from colonnade.experiments.progress import Bar
     from colonnade.experiments.reproduce.run import Reproduced
 
 
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-    help=paragraphs("""Vertical federated learning that keeps standing when columns fall.
-
-    Parties hold different columns of the same rows. Colonnade trains one model over all of
-    them without moving the columns, and compares methods under crashes, lost links and delays.
-
-    Start with [bold]colonnade demo[/bold]. For a real federation, one process per party, start with
-    [bold]colonnade up --help[/bold]."""),
-)
-
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]
-Jobs = Annotated[
-    int | None, typer.Option("--jobs", "-j", min=1, help="Runs at a time. Default: one per core.")
-]
-Out = Annotated[
-    Path | None,
-    typer.Option(
-        "--out",
-        "-o",
-        help="Output folder. Default: runs/<name>; colonnade-demo for the demo, "
-        "runs/<name>-<scale> for a reproduction.",
-    ),
-]
-Fresh = Annotated[bool, typer.Option("--fresh", help="Start over instead of going on.")]
-
-
-def _version(asked: bool) -> None:
-    if asked:
-        from colonnade import __version__
-
-        typer.echo(f"colonnade {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def options(
-    version: Annotated[
-        bool,
-        typer.Option("--version", callback=_version, is_eager=True, help="Say which version."),
-    ] = False,
-) -> None:
-    """What the command takes before the name of a subcommand."""
-
-
-def _command(function: Callable[..., None]) -> Callable[..., None]:
-    return app.command(help=paragraphs(function.__doc__))(function)
-
-
-@_command
 def demo(out: Out = None, jobs: Jobs = None, fresh: Fresh = False, as_json: Json = False) -> None:
     """Compare ways to train while links and clients fail, on built-in data, in about a minute.
 
@@ -92,7 +33,6 @@ def demo(out: Out = None, jobs: Jobs = None, fresh: Fresh = False, as_json: Json
     _run(experiment, out or Path("colonnade-demo"), jobs, fresh, as_json, "demo")
 
 
-@_command
 def run(
     file: Annotated[Path, typer.Argument(help="The experiment file (TOML).", metavar="FILE.toml")],
     out: Out = None,
@@ -123,7 +63,6 @@ def run(
     _run(experiment, out or Path("runs") / slug(experiment.name), jobs, fresh, as_json, str(file))
 
 
-@_command
 def reproduce(
     name: Annotated[
         str | None, typer.Argument(help="Which one; without it, the list.", metavar="NAME")
@@ -162,14 +101,13 @@ def reproduce(
         jobs = jobs or (1 if scale == "smoke" else _cores())
         done = work(name, scale, folder, jobs=jobs, fresh=fresh, observer=bar)
     if as_json:
-        _print_json(done.document())
+        print_json(done.document())
     else:
         _show_reproduction(done, console)
     if done.failures:
         raise typer.Exit(1)
 
 
-@_command
 def report(
     folder: Annotated[
         Path, typer.Argument(help="The output folder of a run or a reproduction.", metavar="DIR")
@@ -190,7 +128,6 @@ def report(
     typer.echo(f"Report: {page}")
 
 
-@_command
 def datasets(as_json: Json = False) -> None:
     """List the data sets: where they come from and which are present."""
     import msgspec
@@ -199,15 +136,11 @@ def datasets(as_json: Json = False) -> None:
 
     entries = listing()
     if as_json:
-        _print_json({"folder": str(data_folder()), "datasets": msgspec.to_builtins(entries)})
+        print_json({"folder": str(data_folder()), "datasets": msgspec.to_builtins(entries)})
         return
-    from colonnade.lists import show_datasets
+    from colonnade.cli.lists import show_datasets
 
     show_datasets(entries, data_folder(), Console())
-
-
-federation.register(app)
-app.add_typer(keys_app, name="keys")
 
 
 def _run(
@@ -222,7 +155,7 @@ def _run(
         )
     page = outcome.report() if outcome.results else None
     if as_json:
-        _print_json(_document(outcome, page))
+        print_json(_document(outcome, page))
     else:
         _show(outcome, page, console)
     if outcome.failures:
@@ -272,9 +205,9 @@ def _list_reproductions(as_json: bool) -> None:
     entries = registry().values()
     if as_json:
         keys = ("name", "title", "source", "citation", "takes")
-        _print_json({"reproductions": [{key: getattr(e, key) for key in keys} for e in entries]})
+        print_json({"reproductions": [{key: getattr(e, key) for key in keys} for e in entries]})
         return
-    from colonnade.lists import show_reproductions
+    from colonnade.cli.lists import show_reproductions
 
     show_reproductions(entries, Console())
 
@@ -312,30 +245,4 @@ def _document(outcome: Any, page: Path | None) -> dict[str, Any]:
     }
 
 
-def _print_json(document: Any) -> None:
-    typer.echo(json.dumps(document, indent=2))
-
-
-def main() -> None:
-    """Exit codes: 0 done, 2 bad input, 1 failure."""
-    for lost in (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
-        signal.signal(lost, _stop)
-    try:
-        app(standalone_mode=True)
-    except InputError as error:
-        _complain(error)
-        sys.exit(2)
-    except ColonnadeError as error:
-        _complain(error)
-        sys.exit(1)
-
-
-def _stop(*_: Any) -> None:
-    """As by Ctrl-C; not by its signal, which scripts have switched off for what runs beside
-    them."""
-    raise KeyboardInterrupt
-
-
-def _complain(error: ColonnadeError) -> None:
-    text = Text.assemble(("Error ", "bold red"), str(error))
-    Console(stderr=True).print(text, soft_wrap=True)
+COMMANDS: tuple[Callable[..., None], ...] = (demo, run, reproduce, report, datasets)
