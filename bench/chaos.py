@@ -24,8 +24,8 @@ from rich.table import Table
 
 from bench.timing import Figure
 from colonnade.cli import main
-from colonnade.federation.files import parse_federation
-from colonnade.federation.local import up
+from colonnade.federation.agreement.federation_file import parse_federation
+from colonnade.federation.member.local_processes import up
 
 EVERY = 2.0  # seconds between two kills, about
 POINT = 0.01

@@ -28,9 +28,10 @@ from bench.timing import Figure, Measure, Spread, Target
 from colonnade.algorithms.models import default_encoder, default_head
 from colonnade.cli import main
 from colonnade.common.results import read_history
-from colonnade.federation.files import parse_federation
-from colonnade.federation.keys import Identity, make_authority, make_certificate
-from colonnade.federation.local import free_addresses, up
+from colonnade.federation.agreement.federation_file import parse_federation
+from colonnade.federation.keys.certificates import make_authority, make_certificate
+from colonnade.federation.keys.identity import Identity
+from colonnade.federation.member.local_processes import free_addresses, up
 from colonnade.models import mlp
 from colonnade.network.clock import Signal, WallClock
 from colonnade.network.transport.zenoh import Place, ZenohTransport

@@ -114,8 +114,9 @@ def over_zenoh(
 ) -> dict[str, Trained]:
     """Train and evaluate over mutual TLS, every party in a thread of its own. `keys`: a folder for
     certificates."""
-    from colonnade.federation.keys import Identity, make_authority, make_certificate
-    from colonnade.federation.local import free_addresses
+    from colonnade.federation.keys.certificates import make_authority, make_certificate
+    from colonnade.federation.keys.identity import Identity
+    from colonnade.federation.member.local_processes import free_addresses
     from colonnade.network.transport.zenoh import Place, ZenohTransport
 
     names = registry()[settings.algorithm](settings, Task.of(data, seed)).world().parties

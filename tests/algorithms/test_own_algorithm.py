@@ -18,7 +18,7 @@ from colonnade.common.user_code import find_module
 from colonnade.errors import InputError
 from colonnade.experiments.config import parse_experiment, read_experiment
 from colonnade.experiments.runner import run_experiment
-from colonnade.federation.files import parse_federation, read_federation
+from colonnade.federation.agreement.federation_file import parse_federation, read_federation
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "own_algorithm"
 SMALL = ("data.rows=200", "seeds=[0]", "methods.*.epochs=1")

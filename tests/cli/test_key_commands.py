@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 from colonnade.cli.keys import keys_app
 from colonnade.errors import InputError
-from colonnade.federation.identity import Identity
-from colonnade.federation.keys import describe
+from colonnade.federation.keys.certificates import describe
+from colonnade.federation.keys.identity import Identity
 
 FEDERATION = """
 name = "hospitals"

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 
 from colonnade.cli.status_table import show
-from colonnade.federation.files import parse_federation
+from colonnade.federation.agreement.federation_file import parse_federation
 
 DATA = {"dataset": "digits", "parties": 4, "split": "bands"}
 HERE = {"stage": "answering questions", "round": 410, "rounds": 410, "model": "round 388"}

@@ -9,9 +9,9 @@ import pytest
 from colonnade.common.file_kinds import EXPERIMENT, FEDERATION, PARTY, Kind
 from colonnade.errors import InputError
 from colonnade.experiments.config import Experiment, read_experiment
-from colonnade.federation.federation import Federation
-from colonnade.federation.files import read_federation
-from colonnade.federation.party import read_party
+from colonnade.federation.agreement.federation import Federation
+from colonnade.federation.agreement.federation_file import read_federation
+from colonnade.federation.agreement.party_file import read_party
 
 FILES = {
     EXPERIMENT: 'name = "e"\n[data]\ndataset = "digits"\n[[methods]]\nalgorithm = "splitnn"\n',

@@ -10,8 +10,8 @@ import pytest
 from colonnade.common.party_names import check_party, is_party_name
 from colonnade.data.mapping import check as check_columns
 from colonnade.errors import InputError
-from colonnade.federation.files import parse_federation
-from colonnade.federation.keys import make_request
+from colonnade.federation.agreement.federation_file import parse_federation
+from colonnade.federation.keys.certificates import make_request
 
 BAD = ["", "Clinic", "9lab", "-lab", "lab/2", "../lab", "lab*", "lab 2", "lab.2", "läb", "l" * 41]
 

@@ -22,8 +22,8 @@ import pytest
 import zenoh
 
 from colonnade.errors import ColonnadeError, InputError
-from colonnade.federation.identity import Identity
-from colonnade.federation.keys import make_authority, make_certificate
+from colonnade.federation.keys.certificates import make_authority, make_certificate
+from colonnade.federation.keys.identity import Identity
 from colonnade.network.clock import Signal, WallClock
 from colonnade.network.quota import Quota
 from colonnade.network.transport.zenoh import Place, ZenohTransport, ask, present

@@ -19,11 +19,12 @@ import safetensors.torch
 import torch
 
 from colonnade.cli import main
-from colonnade.federation.asking import find_party, statuses
-from colonnade.federation.files import read_federation
-from colonnade.federation.local import Local, free_addresses, prepare
-from colonnade.federation.party import read_party
-from colonnade.federation.status import read_status
+from colonnade.federation.agreement.federation_file import read_federation
+from colonnade.federation.agreement.party_file import read_party
+from colonnade.federation.asking.parties import find_party
+from colonnade.federation.asking.statuses import statuses
+from colonnade.federation.member.local_processes import Local, free_addresses, prepare
+from colonnade.federation.member.status import read_status
 from colonnade.testing import stacked
 
 FEDERATION = """

@@ -114,9 +114,9 @@ def report(
     ],
 ) -> None:
     """Write DIR/report.html: one self-contained page with tables and pictures, readable offline."""
+    from colonnade.common.private_files import as_private_as
     from colonnade.experiments.report import write_report
     from colonnade.experiments.reproduce import DOCUMENT
-    from colonnade.federation.private import as_private_as
 
     with as_private_as(folder):
         if (folder / DOCUMENT).exists():

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,10 +14,11 @@ from rich.text import Text
 from colonnade.cli.options import Fresh, Json, print_json
 from colonnade.common.text import printable, with_reasons
 from colonnade.errors import InputError
+from colonnade.federation.member.stage import Stage
 
 if TYPE_CHECKING:
     from colonnade.common.results import Result
-    from colonnade.federation.predicting import Predicted
+    from colonnade.federation.member.prediction_requests import Predicted
 
 PartyToml = Annotated[
     Path, typer.Argument(help="The party file: who I am, my data, my keys.", metavar="PARTY.toml")
@@ -54,10 +53,11 @@ def join(
     are imported from this machine.[/dim]
     """
     _check_party_file(file)
-    from colonnade.federation import process
-    from colonnade.federation.lock import only_one
-    from colonnade.federation.party import read_party
-    from colonnade.federation.status import set_up_log
+    from colonnade.federation.agreement.party_file import read_party
+    from colonnade.federation.member import process
+    from colonnade.federation.member.folder import clear
+    from colonnade.federation.member.folder_lock import only_one
+    from colonnade.federation.member.status import set_up_log
 
     party = read_party(file)
     if fresh:
@@ -112,8 +112,9 @@ def up(
 
     check_kind(file, FEDERATION)
     from colonnade.cli import main
-    from colonnade.federation.files import read_federation
-    from colonnade.federation.local import up as run
+    from colonnade.federation.agreement.federation_file import read_federation
+    from colonnade.federation.member.local_processes import clear_all
+    from colonnade.federation.member.local_processes import up as run
 
     federation = read_federation(file)
     folder = out or Path("runs") / f"{slug(federation.name)}-up"
@@ -152,7 +153,8 @@ def status(file: Where, as_json: Json = False) -> None:
     process ended.
     """
     _check_party_file(file)
-    from colonnade.federation.asking import ends, find_party, statuses
+    from colonnade.federation.asking.parties import find_party
+    from colonnade.federation.asking.statuses import ends, statuses
 
     party = find_party(file)
     ended = ends(file, party)
@@ -188,22 +190,23 @@ def predict(
     """
     _check_party_file(file)
     from colonnade.cli import main
-    from colonnade.federation import asking
+    from colonnade.federation.asking import predictions
+    from colonnade.federation.asking.parties import awake, find_party
 
-    party = asking.find_party(file)
+    party = find_party(file)
     chosen = _ids(ids)
-    with asking.awake(file, party, main):
-        found = asking.predict(party, chosen)
+    with awake(file, party, main):
+        found = predictions.predict(party, chosen)
     if as_json:
         import msgspec
 
         typer.echo(msgspec.json.encode(found).decode())
         return
     if out is None:
-        asking.write_csv(found, sys.stdout)
+        predictions.write_csv(found, sys.stdout)
     else:
         with out.open("w", newline="", encoding="utf-8") as target:
-            asking.write_csv(found, target)
+            predictions.write_csv(found, target)
     _say_absent(found, Console(stderr=True))
 
 
@@ -215,36 +218,10 @@ def _check_party_file(path: Path) -> None:
         check_kind(path, PARTY)
 
 
-def clear(folder: Path) -> None:
-    """What a party kept: checkpoints and results; never its data or keys."""
-    from colonnade.federation.private import KEPT, WRITTEN
-
-    for part in KEPT:
-        shutil.rmtree(folder / part, ignore_errors=True)
-    for part in WRITTEN:
-        (folder / part).unlink(missing_ok=True)
-
-
-def clear_all(folder: Path, members: tuple[str, ...]) -> None:
-    from colonnade.common.toml import read_toml
-    from colonnade.federation.local import FEDERATION, KEYS
-
-    if not (folder / FEDERATION).exists():
-        return
-    before = [str(party["name"]) for party in read_toml(folder / FEDERATION).get("parties", [])]
-    for party in dict.fromkeys([*members, *before]):
-        clear(folder / party)
-        with suppress(OSError):  # not there, or not empty
-            (folder / party).rmdir()
-        (folder / f"{party}.toml").unlink(missing_ok=True)
-    shutil.rmtree(folder / KEYS, ignore_errors=True)
-    (folder / FEDERATION).unlink()
-
-
 def show_result(result: Result, folder: Path, console: Console) -> None:
+    from colonnade.common.private_files import as_private_as
     from colonnade.experiments.report import write_report
     from colonnade.experiments.table import Plan, cost_grid, render, summarise
-    from colonnade.federation.private import as_private_as
 
     plan = Plan((result.method,), (result.faults,), (result.seed,))
     console.print(render(summarise([result], plan).grid()))
@@ -258,9 +235,9 @@ def show_result(result: Result, folder: Path, console: Console) -> None:
 
 def _progress(status: dict[str, Any]) -> str:
     if not status:
-        return "starting"
+        return Stage.STARTING
     parts = [f"{status['party']}: {status['stage']}"]
-    if status["stage"] == "training":
+    if status["stage"] == Stage.TRAINING:
         parts.append(f"round {status['round']:,} of at most {status['rounds']:,}")
     metrics = status.get("metrics", {})
     parts += [f"{k} {v:.4f}" for k, v in metrics.items() if "accuracy" in k]

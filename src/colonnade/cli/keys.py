@@ -16,7 +16,7 @@ from colonnade.common.text import paragraphs
 from colonnade.errors import InputError
 
 if TYPE_CHECKING:
-    from colonnade.federation.federation import Federation
+    from colonnade.federation.agreement.federation import Federation
 
 keys_app = typer.Typer(
     no_args_is_help=True,
@@ -75,9 +75,9 @@ def make(
 
     check_kind(file, FEDERATION)
     from colonnade.common.party_names import AUTHORITY
-    from colonnade.federation.files import read_federation
-    from colonnade.federation.identity import Identity
-    from colonnade.federation.keys import make_authority, make_certificate
+    from colonnade.federation.agreement.federation_file import read_federation
+    from colonnade.federation.keys.certificates import make_authority, make_certificate
+    from colonnade.federation.keys.identity import Identity
 
     federation = read_federation(file)
     made: list[str] = []
@@ -104,7 +104,7 @@ def authority(
     days: Days = 3650,
 ) -> None:
     """Make an authority: authority.pem, which every party gets, and authority.key, which stays."""
-    from colonnade.federation.keys import make_authority
+    from colonnade.federation.keys.certificates import make_authority
 
     certificate = make_authority(out, name, days=days)
     _say(f"{certificate}: give it to every party.")
@@ -118,7 +118,7 @@ def party(name: Party, host: Hosts = None, out: Folder = KEYS, days: Days = 365)
     Its key then has to travel to the party; where that is not wanted, see [bold]colonnade keys
     request[/bold].
     """
-    from colonnade.federation.keys import LOCAL, make_certificate
+    from colonnade.federation.keys.certificates import LOCAL, make_certificate
 
     make_certificate(out, name, hosts=host or LOCAL, days=days)
     _hand_out(out, [name])
@@ -130,7 +130,7 @@ def request(name: Party, host: Hosts = None, out: Folder = KEYS) -> None:
 
     Send the request to whoever holds the authority's key.
     """
-    from colonnade.federation.keys import LOCAL, make_request
+    from colonnade.federation.keys.certificates import LOCAL, make_request
 
     made = make_request(out, name, host or LOCAL)
     _say(f"{made}: send it to the authority; it is not secret.")
@@ -153,7 +153,7 @@ def sign(
     days: Days = 365,
 ) -> None:
     """At the authority: sign a party's request. Make sure first from whom it came."""
-    from colonnade.federation.keys import describe, sign_request
+    from colonnade.federation.keys.certificates import describe, sign_request
 
     made = sign_request(out, file, days=days, party=party)
     about = describe(made)
@@ -171,7 +171,7 @@ def show(
 
     Two people can compare fingerprints by telephone to know that they have the same authority.
     """
-    from colonnade.federation.keys import describe
+    from colonnade.federation.keys.certificates import describe
 
     table = Table(box=box.SIMPLE_HEAD)
     for column in ("party", "hosts", "valid until", "fingerprint (SHA-256)"):
@@ -186,8 +186,8 @@ def show(
 
 
 def _hosts(federation: Federation, party: str) -> tuple[str, ...]:
-    from colonnade.federation.keys import LOCAL
-    from colonnade.federation.specs import address
+    from colonnade.federation.agreement.specs import address
+    from colonnade.federation.keys.certificates import LOCAL
 
     endpoint = federation.party(party).endpoint
     return LOCAL if endpoint is None else (address(endpoint, "endpoint")[0],)
@@ -195,9 +195,9 @@ def _hosts(federation: Federation, party: str) -> tuple[str, ...]:
 
 def _check_kept(folder: Path, party: str, hosts: tuple[str, ...]) -> None:
     """A certificate from before the endpoint was changed would be refused by the others."""
-    from colonnade.federation.identity import Identity
-    from colonnade.federation.keys import describe
-    from colonnade.federation.party import covers
+    from colonnade.federation.agreement.party_file import covers
+    from colonnade.federation.keys.certificates import describe
+    from colonnade.federation.keys.identity import Identity
 
     path = Identity.of(folder, party).certificate
     known = describe(path).hosts

@@ -12,8 +12,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from colonnade.federation.asking import code_in
-from colonnade.federation.federation import Federation
+from colonnade.federation.agreement.federation import Federation
+from colonnade.federation.asking.statuses import code_in
+from colonnade.federation.member.stage import Stage
 
 Told = Mapping[str, Any]  # what a party tells of itself; empty if it does not answer
 
@@ -37,7 +38,7 @@ def show(federation: Federation, found: Mapping[str, Told], console: Console) ->
 
 def _cells(told: Told) -> tuple[str, str, str]:
     """State, round, part of the model."""
-    training = told["stage"] == "training"
+    training = told["stage"] == Stage.TRAINING
     round = f"{told.get('round', 0):,} of {told.get('rounds', 0):,}" if training else ""
     part = told.get("model", "")
     return told["stage"], round, "none" if part == "untrained" else part
