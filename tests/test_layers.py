@@ -26,7 +26,6 @@ ARROWS = {
     "api": ["experiments"],
     "classifier": ["experiments"],
     "__init__": ["api", "classifier"],  # the public names
-    "kit": ["testing"],
     "testing": ["experiments", "federation.member"],
     "cli": ["__init__", "experiments", "federation.asking"],
     "__main__": ["cli"],
@@ -58,7 +57,7 @@ def imported(module: Path) -> set[str]:
 @pytest.mark.parametrize("module", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
 def test_a_module_imports_what_is_below_its_package(module: Path) -> None:
     name = ".".join(module.relative_to(SOURCE).with_suffix("").parts)
-    allowed = BELOW[package_of(name)] | ({"kit"} if name == "colonnade.testing" else set())
+    allowed = BELOW[package_of(name)]
     assert not [other for other in imported(module) if package_of(other) not in allowed]
 
 

@@ -32,8 +32,8 @@ from colonnade.network.post import ASK, BEAT, CALL, DAY, END, LACK, PARTS, START
 from colonnade.network.quota import ENTRY, Quota, Store, weight
 from colonnade.network.tally import Tally
 from colonnade.network.transport.memory import MemoryTransport, Seat
-from colonnade.network.transport.storm import Crew, StormSeat
 from colonnade.network.wire import Header, WireError, decode, encode, read_note
+from colonnade.testing.storm import Crew, StormSeat
 
 ATTACKER = "client3"
 

@@ -25,9 +25,9 @@ from colonnade.federation.member.stage import Stage
 from colonnade.network import Network
 from colonnade.network.clock import SECOND, Clock
 from colonnade.network.post import BEAT, END
-from colonnade.network.transport.storm import Storm, Weather
 from colonnade.network.wire import decode
 from colonnade.testing import stacked
+from colonnade.testing.storm import Storm, Weather
 
 CALM = Weather(delay=0.5, gust=0, duplicate=0, notice=20, ordered=True)
 

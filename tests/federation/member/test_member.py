@@ -27,8 +27,8 @@ from colonnade.federation.member.own_data import read_own
 from colonnade.network import ABSENT
 from colonnade.network.clock import SECOND, Clock
 from colonnade.network.transport.memory import MemoryTransport
-from colonnade.network.transport.storm import Crew, StormSeat, Weather
 from colonnade.testing import stacked
+from colonnade.testing.storm import Crew, StormSeat, Weather
 
 METHODS: dict[str, dict[str, Any]] = {
     "splitnn": {"epochs": 3},

@@ -17,8 +17,8 @@ from colonnade.federation.member.own_data import read_own
 from colonnade.federation.member.stage import Stage
 from colonnade.network.clock import SECOND, Clock
 from colonnade.network.post import TWICE
-from colonnade.network.transport.storm import Storm, Weather
 from colonnade.testing import stacked
+from colonnade.testing.storm import Storm, Weather
 
 SLOW = Weather(delay=10, gust=0, duplicate=0, notice=20, ordered=True)
 TWIN = "client1"

@@ -36,8 +36,8 @@ from colonnade.network.clock import SECOND, Clock
 from colonnade.network.live import Live
 from colonnade.network.network import Network
 from colonnade.network.parts import Kept, Parts, Version
-from colonnade.network.transport.storm import Crew, Storm, StormSeat
 from colonnade.network.wire import read_note
+from colonnade.testing.storm import Crew, Storm, StormSeat
 
 STORMS = 24  # of the thousand that `python -m bench storms` runs
 PARTS = 6

@@ -33,7 +33,7 @@ from colonnade.network.faults import (
     Trace,
 )
 from colonnade.network.samplers import Recorder
-from colonnade.testing import Trained, difference, live, over_zenoh, projected, stacked
+from colonnade.testing.engines import Trained, difference, live, over_zenoh, projected, stacked
 
 FAULTS = [
     Connection(name="connection", down=0.3, up=0.3),

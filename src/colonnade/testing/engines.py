@@ -1,14 +1,4 @@
-"""Tools to test choreographies: the same program on all engines.
-
-one = stacked(settings, data, fault=fault)
-each = projected(settings, data, fault=fault)  # in virtual time, under the same faults
-real = live(settings, data)                    # as parties do it for real, in virtual time
-wire = over_zenoh(settings, data, keys)        # the same, over the loopback interface
-assert difference(one, each) == difference(one, real) == difference(one, wire) == 0
-
-class TestMine(AlgorithmKit):                  # what every algorithm must do, for pytest
-    algorithm = Mine
-"""
+"""The same program on every engine: all parties in one process, each on its own, as deployed."""
 
 from __future__ import annotations
 
@@ -16,7 +6,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor
 
@@ -33,21 +23,7 @@ from colonnade.network.post import END, Post
 from colonnade.network.transport.memory import MemoryTransport
 from colonnade.network.transport.transport import Transport
 
-if TYPE_CHECKING:
-    from colonnade.kit import AlgorithmKit as AlgorithmKit
-
 PATIENCE = 60.0  # seconds; a busy machine must not change the result of a test
-
-
-def __getattr__(name: str) -> Any:
-    if name != "AlgorithmKit":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import pytest  # only who runs tests has it
-
-    pytest.register_assert_rewrite("colonnade.kit")
-    from colonnade.kit import AlgorithmKit
-
-    return AlgorithmKit
 
 
 def run_stacked(world: World, program: Callable[[Network], Coroutine[Any, Any, Any]]) -> Any:
