@@ -9,7 +9,7 @@ from colonnade.common.party_names import check_party
 from colonnade.common.text import nearest
 from colonnade.errors import InputError
 from colonnade.federation.agreement.specs import PartySpec, Roles, address
-from colonnade.network.topology import Links, Topology, distances
+from colonnade.network.topology import Links, Topology
 
 WIDER = 'Take topology = "complete", or a larger radius where the topology is geometric'
 
@@ -86,11 +86,7 @@ def widths(parties: tuple[PartySpec, ...], task: Task) -> None:
 
 
 def connected(topology: Topology, clients: tuple[str, ...]) -> None:
-    neighbours = topology.neighbours(len(clients))
-    if neighbours is None:
-        return
-    reached = distances(neighbours, 0)
-    if cut := [name for i, name in enumerate(clients) if i not in reached]:
+    if cut := [clients[i] for i in topology.cut_off(len(clients))]:
         raise InputError(
             f'network.topology = "{topology.kind}": is not connected; nothing leads from '
             f"{clients[0]} to {', '.join(cut)}. {WIDER}"

@@ -1,4 +1,8 @@
-"""One process per folder, and whether it is still there."""
+"""One process per folder, and whether it is still there.
+
+Not by `filelock`: `is_running` takes a shared lock, so that several who look do not take each other
+for the process, and it writes nothing into the folder.
+"""
 
 from __future__ import annotations
 
