@@ -64,7 +64,7 @@ def read_history(folder: Path, run: str) -> list[dict[str, float]]:
     return _read_lines(folder / "history" / f"{run}.jsonl", dict[str, Any])
 
 
-def read_course(folder: Path, run: str) -> list[dict[str, float]]:
+def read_accuracy_by_batch(folder: Path, run: str) -> list[dict[str, float]]:
     """How a test went, batch by batch."""
     return _read_lines(folder / "course" / f"{run}.jsonl", dict[str, Any])
 

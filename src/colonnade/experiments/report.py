@@ -15,7 +15,7 @@ from colonnade.common.results import (
     CONFIG,
     RESULTS,
     Result,
-    read_course,
+    read_accuracy_by_batch,
     read_history,
     read_ledger,
     read_results,
@@ -83,7 +83,7 @@ def write_report(folder: Path) -> Path:
         grids=[summary.grid(), cost_grid(results, plan)],
         other_metrics=[summarise(results, plan, name).grid() for name in others],
         styles=plots.method_styles(plan.methods),
-        course=_course(read),
+        while_predicting=_while_predicting(read),
         curves=_curves(read),
         links=_links(read),
         config=read.config_text,
@@ -168,7 +168,7 @@ def _curves(folder: Folder) -> dict[str, list[plots.Picture]]:
     return found
 
 
-def _course(folder: Folder) -> list[plots.Picture]:
+def _while_predicting(folder: Folder) -> list[plots.Picture]:
     """Where something befalls the parties while the test rows are predicted: how that goes."""
     told = {f["name"]: f for f in folder.config.get("faults", [])}
     befallen = [
@@ -176,10 +176,12 @@ def _course(folder: Folder) -> list[plots.Picture]:
         for name, f in told.items()
         if f.get("kind") == CATASTROPHE and f.get("when") != "training"
     ]
-    courses = {
-        r.key: read_course(folder.path, r.run) for r in folder.results if r.faults in befallen
+    batches = {
+        r.key: read_accuracy_by_batch(folder.path, r.run)
+        for r in folder.results
+        if r.faults in befallen
     }
-    curves = plots.curves_over(folder.plan, courses, "batch", 1.0, ACCURACY)
+    curves = plots.curves_over(folder.plan, batches, "batch", 1.0, ACCURACY)
     if not curves:
         return []
     styles = plots.method_styles(folder.plan.methods)
