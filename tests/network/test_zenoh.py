@@ -534,7 +534,7 @@ def test_plain_tcp_is_for_those_who_ask_for_it_and_it_warns(
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"members": ("clinic", "*")}, "members: the name '\\*' is not possible"),
+        ({"members": ("clinic", "*")}, "members: '\\*' cannot name a party"),
         ({"neighbours": ("elsewhere",)}, "members: elsewhere missing"),
         ({"connect": {"lab": "localhost"}}, "'localhost' is not an address; expected host:port"),
         ({"hub": "hub"}, "'clinic' needs the address of the hub 'hub'"),
