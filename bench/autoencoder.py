@@ -15,9 +15,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bench.timing import Figure, Target, Variant, against_plain_loop, largest_difference
+from colonnade.common.seeds import torch_stream
 from colonnade.models import Optimizer, Stack
 from colonnade.models.layers import squared_error
-from colonnade.seeds import torch_stream
 
 CLIENTS, ROWS, BATCH = 4, 12_000, 64
 CHECKED_STEPS = 20

@@ -23,8 +23,9 @@ from rich import box
 from rich.table import Table
 
 from bench.timing import Figure
-from colonnade.federation.files import parse_federation
-from colonnade.federation.local import up
+from colonnade.cli import main
+from colonnade.federation.agreement.federation_file import parse_federation
+from colonnade.federation.member.local_processes import up
 
 EVERY = 2.0  # seconds between two kills, about
 POINT = 0.01
@@ -86,7 +87,8 @@ def federate(name: str, method: Mapping[str, Any], folder: Path, seed: int | Non
     killed: list[str] = []
     say = lambda text: killed.append(text) if text.startswith("killed ") else None  # noqa: E731
     facts: Any = {} if seed is None else {"kill_every": EVERY, "seed": seed}
-    result = up(parse_federation(table, str(source)), source, folder / "out", say=say, **facts)
+    federation = parse_federation(table, str(source))
+    result = up(federation, source, folder / "out", main, say=say, **facts)
     return result, len(killed)
 
 

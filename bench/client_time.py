@@ -30,10 +30,10 @@ from torch import Tensor
 from bench.timing import Figure, Measure, Spread
 from colonnade.algorithms.dvfl import DVFLSettings
 from colonnade.algorithms.splitnn import SplitNNSettings
+from colonnade.common.seeds import torch_stream
 from colonnade.data.partition import Rows, VerticalData
 from colonnade.learning.settings import Settings
 from colonnade.models import Stack
-from colonnade.seeds import torch_stream
 from colonnade.testing import projected
 
 ROWS = 60_000

@@ -15,12 +15,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from colonnade.common.seeds import numpy_stream, torch_stream
 from colonnade.experiments.run import drive
 from colonnade.models import Optimizer, Stack, cross_entropy, mlp
 from colonnade.network import Channel, Fault, Group, Inbox, StackedNetwork, World
 from colonnade.network.samplers import CLEAR, Calm, Passage, Sampler
 from colonnade.network.topology import Links
-from colonnade.seeds import numpy_stream, torch_stream
 
 WIDTH, EMBEDDING, CLASSES = 49, 4, 10
 BATCH = 64

@@ -27,6 +27,7 @@ from bench.timing import (
     take_turns,
 )
 from colonnade.algorithms.mags import DROPOUT, MAGS, MAGSSettings
+from colonnade.common.seeds import torch_stream
 from colonnade.data import VerticalData
 from colonnade.data.partition import Rows
 from colonnade.experiments.run import drive
@@ -34,7 +35,6 @@ from colonnade.learning.gossip import Gossip
 from colonnade.learning.task import Holding, Task
 from colonnade.models import mlp
 from colonnade.network import Topology
-from colonnade.seeds import torch_stream
 
 DEVICES, SHAPE, CLASSES, BATCH = 16, (1, 7, 7), 10, 64
 ROWS, VALIDATION, EPOCHS = 48_000, 12_000, 100

@@ -25,10 +25,12 @@ from rich.table import Table
 from torch import nn
 
 from bench.timing import Figure, Measure, Spread, Target
-from colonnade.experiments.results import read_history
-from colonnade.federation.files import parse_federation
-from colonnade.federation.keys import Identity, make_authority, make_certificate
-from colonnade.federation.local import free_addresses, up
+from colonnade.cli import main
+from colonnade.common.results import read_history
+from colonnade.federation.agreement.federation_file import parse_federation
+from colonnade.federation.keys.certificates import make_authority, make_certificate
+from colonnade.federation.keys.identity import Identity
+from colonnade.federation.member.local_processes import free_addresses, up
 from colonnade.learning.models import default_encoder, default_head
 from colonnade.models import mlp
 from colonnade.network.clock import Signal, WallClock
@@ -108,7 +110,7 @@ def our_steps() -> float:
             },
             "bench",
         )
-        result = up(federation, folder / "federation.toml", folder / "out")
+        result = up(federation, folder / "federation.toml", folder / "out", main)
         points = read_history(folder / "out" / "guest", result.run)
     first, last = points[0], points[-1]
     seconds = last["virtual_seconds"] - first["virtual_seconds"]

@@ -19,10 +19,11 @@ from tempfile import TemporaryDirectory
 
 from bench.processes import table as table
 from bench.timing import Figure, Measure, Spread, Target
-from colonnade.federation.files import parse_federation
-from colonnade.federation.local import prepare
-from colonnade.federation.private import STATUS
-from colonnade.federation.status import read_status
+from colonnade.federation.agreement.federation_file import parse_federation
+from colonnade.federation.member.folder import STATUS
+from colonnade.federation.member.local_processes import prepare
+from colonnade.federation.member.stage import Stage
+from colonnade.federation.member.status import read_status
 
 EVERY, KILLS, LIMIT = 5.0, 8, 60.0
 TOLD = 0.7  # seconds; a party writes its status twice a second
@@ -111,7 +112,7 @@ class Party:
     def round(self) -> int:
         """Of the training that goes on; 0 if none does."""
         told = read_status(self.folder)
-        return told["round"] if told.get("stage") == "training" else 0
+        return told["round"] if told.get("stage") == Stage.TRAINING else 0
 
     def resumed_at(self) -> int:
         """The round from which it last went on."""

@@ -1,7 +1,7 @@
 """A thousand trainings in virtual storms: is every part in use the part that was measured?
 
 The deployment code, with real algorithms, small data and crashes drawn from a seed; see
-`tests/federation/test_versions.py`, which runs some of them in the test suite.
+`tests/federation/member/test_versions.py`, which runs some of them in the test suite.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Storms:
 
 def attempt(seed: int) -> tuple[int, str]:
     """What went wrong with one storm; "" if nothing did."""
-    from tests.federation.test_versions import in_a_storm
+    from tests.federation.member.test_versions import in_a_storm
 
     with tempfile.TemporaryDirectory() as folder:
         try:

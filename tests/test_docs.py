@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from colonnade.algorithms import built_in
-from colonnade.algorithms.leaves import updated
-from colonnade.experiments.kinds import PARTY
-from colonnade.federation.federation import Federation
-from colonnade.federation.party import OwnSpec
-from colonnade.federation.specs import ConnectionSpec, PartySpec, RowsSpec
+from colonnade.algorithms.privacy_table import updated
+from colonnade.common.file_kinds import PARTY
+from colonnade.federation.agreement.federation import Federation
+from colonnade.federation.agreement.party_file import OwnSpec
+from colonnade.federation.agreement.specs import ConnectionSpec, PartySpec, RowsSpec
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -21,7 +21,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 def test_the_table_of_what_leaves_a_party_is_what_the_algorithms_declare() -> None:
     page = (ROOT / "docs" / "explanation" / "what-leaves-a-party.md").read_text()
     assert updated(page) == page, (
-        "run: python -m colonnade.algorithms.leaves docs/explanation/what-leaves-a-party.md"
+        "run: python -m colonnade.algorithms.privacy_table docs/explanation/what-leaves-a-party.md"
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-from colonnade import lazy
+from colonnade.common import lazy
 from colonnade.errors import ColonnadeError, Deadlock, InputError, PartyLost
 
 if TYPE_CHECKING:

@@ -23,18 +23,21 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
 from colonnade.algorithms import registry
+from colonnade.algorithms.method_table import parse_method
+from colonnade.common.processes import one_thread
 from colonnade.data import Rows, VerticalData, from_arrays
 from colonnade.data.mapping import check as check_columns
 from colonnade.data.partition import columns_by_name
 from colonnade.data.raw import class_cautions
 from colonnade.errors import ColonnadeError, InputError
-from colonnade.experiments.config import parse_fault, parse_method
-from colonnade.experiments.run import Curve, build, drive, ledger_rows, one_thread
+from colonnade.experiments.config import parse_fault
+from colonnade.experiments.run import Curve, build, drive
 from colonnade.learning.algorithm import Algorithm
 from colonnade.learning.settings import Settings
 from colonnade.learning.task import Task
 from colonnade.learning.training import Point
 from colonnade.network import Fault, StackedNetwork
+from colonnade.network.ledger_rows import ledger_rows
 
 OWN = ("algorithm", "encoder", "head", "epochs", "batch", "lr", "optimizer")
 

@@ -13,11 +13,11 @@ import pytest
 import colonnade as cn
 from colonnade import algorithms
 from colonnade.algorithms import installed, register, registered, registry
-from colonnade.code import find_module
+from colonnade.common.user_code import find_module
 from colonnade.errors import InputError
 from colonnade.experiments.config import parse_experiment, read_experiment
 from colonnade.experiments.runner import run_experiment
-from colonnade.federation.files import parse_federation, read_federation
+from colonnade.federation.agreement.federation_file import parse_federation, read_federation
 from colonnade.learning.algorithm import Algorithm
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "own_algorithm"

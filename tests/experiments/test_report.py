@@ -14,16 +14,10 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
+from colonnade.common.results import LedgerRow, Result, read_results, write_lines, write_results
 from colonnade.errors import InputError
 from colonnade.experiments.plots import average, link_pictures
 from colonnade.experiments.report import write_report
-from colonnade.experiments.results import (
-    LedgerRow,
-    Result,
-    read_results,
-    write_lines,
-    write_results,
-)
 
 NASTY = '<b>&" $x$'
 METHODS = {"DVFL": 0.975, "SplitNN zeros": 0.973, NASTY: 0.93}

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from colonnade.common.results import read_results
 from colonnade.errors import InputError
 from colonnade.experiments import report
 from colonnade.experiments import reproduce as reproduce_package
@@ -31,7 +32,6 @@ from colonnade.experiments.reproduce.study import (
     printed,
     row,
 )
-from colonnade.experiments.results import read_results
 
 
 @pytest.fixture(autouse=True)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from colonnade.common.results import LedgerRow, Result, write_lines
 from colonnade.experiments.findings import PLAIN
 from colonnade.experiments.reproduce.assess import CLIENT_BYTES, Assessment, Evidence, assess
 from colonnade.experiments.reproduce.claims import Claim, Fact, judge
@@ -27,7 +28,6 @@ from colonnade.experiments.reproduce.study import (
     printed,
     row,
 )
-from colonnade.experiments.results import LedgerRow, Result, write_lines
 from colonnade.experiments.table import Cell
 
 A, B, C, D = ("one", "x"), ("other", "x"), ("one", "y"), ("other", "y")

@@ -18,11 +18,11 @@ from torch import Tensor, nn
 
 import colonnade as cn
 from colonnade.algorithms import registry
+from colonnade.common.results import read_accuracy_by_batch, read_history, read_ledger, read_results
 from colonnade.data import DataSpec
 from colonnade.errors import InputError
 from colonnade.experiments import run
 from colonnade.experiments.config import Experiment, parse_experiment
-from colonnade.experiments.results import read_course, read_history, read_ledger, read_results
 from colonnade.experiments.runner import bundles, grid, run_experiment
 
 
@@ -347,7 +347,7 @@ def test_a_catastrophe_can_be_seen_in_the_course_of_the_test_and_in_the_report(
     faults = [{"name": "none"}, {**lost, "when": "inference"}]
     plan = small(data=data, seeds=[0], methods=[method], faults=faults)
     outcome = run_experiment(plan, tmp_path)
-    calm, struck = (read_course(tmp_path, r.run) for r in outcome.results)
+    calm, struck = (read_accuracy_by_batch(tmp_path, r.run) for r in outcome.results)
     accuracies = [row["test_accuracy"] for row in struck]
     assert [row["batch"] for row in struck] == list(range(6))  # 359 rows in batches of 64
     assert len(calm) == 1

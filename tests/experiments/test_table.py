@@ -9,9 +9,9 @@ import pytest
 from rich.console import Console
 from scipy import stats
 
+from colonnade.common.results import LedgerRow, Result
 from colonnade.experiments.findings import PLAIN, verdict
 from colonnade.experiments.paired import Certainty, half_width
-from colonnade.experiments.results import LedgerRow, Result
 from colonnade.experiments.table import (
     Grid,
     Plan,

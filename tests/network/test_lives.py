@@ -8,8 +8,8 @@ import torch
 from colonnade.network import Group, World
 from colonnade.network.clock import SECOND, Clock
 from colonnade.network.post import BEAT, Post
-from colonnade.network.transport.storm import Storm, Weather
 from colonnade.network.wire import Header, encode
+from colonnade.testing.storm import Storm, Weather
 
 CLIENTS = Group("clients", ("lab",), "client")
 SERVER = Group("server", ("clinic",), "owner")

@@ -30,7 +30,7 @@ from colonnade.network.clock import SECOND
 from colonnade.network.joining import take_part
 from colonnade.network.live import Live
 from colonnade.network.post import Post
-from colonnade.network.transport.storm import Crew, StormSeat
+from colonnade.testing.storm import Crew, StormSeat
 
 SCHEDULES = 1000
 PARTS = 20

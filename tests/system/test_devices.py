@@ -7,11 +7,12 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
-from colonnade.cli import app
-from colonnade.federation import asking
-from colonnade.federation.files import read_federation
-from colonnade.federation.local import Local, prepare, running
-from colonnade.federation.party import read_party
+from colonnade.cli import app, main
+from colonnade.federation.agreement.federation_file import read_federation
+from colonnade.federation.agreement.party_file import read_party
+from colonnade.federation.asking import predictions
+from colonnade.federation.member.local_processes import Local, prepare, running
+from colonnade.federation.member.stage import Stage
 
 FEDERATION = """
 name = "devices"
@@ -35,9 +36,9 @@ def test_answers_keep_coming_while_devices_are_killed(tmp_path: Path) -> None:
     federation = read_federation(folder / "federation.toml")
     ids = [str(i + 1) for i in range(200)]
     truth = federation.vertical_data().test.y[:200].tolist()
-    with running(Local(federation, folder, serve=True)) as local:
+    with running(Local(federation, folder, main, serve=True)) as local:
         limit = time.monotonic() + 90
-        while local.stage() != "answering questions":
+        while local.stage() != Stage.ANSWERING:
             local.check()
             assert time.monotonic() < limit, "the training takes too long"
             time.sleep(0.1)
@@ -46,7 +47,7 @@ def test_answers_keep_coming_while_devices_are_killed(tmp_path: Path) -> None:
             if away:
                 local.kill(f"client{away - 1}")
             for device in ("client2", "client3"):
-                found = asking.predict(read_party(folder / f"{device}.toml"), ids)
+                found = predictions.predict(read_party(folder / f"{device}.toml"), ids)
                 same = [p == y for p, y in zip(found.predictions, truth, strict=True)]
                 right.append(sum(same) / len(truth))
                 absent = set(found.absent[0])

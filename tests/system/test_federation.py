@@ -18,11 +18,13 @@ from typing import Any
 import safetensors.torch
 import torch
 
-from colonnade.federation.asking import find_party, statuses
-from colonnade.federation.files import read_federation
-from colonnade.federation.local import Local, free_addresses, prepare
-from colonnade.federation.party import read_party
-from colonnade.federation.status import read_status
+from colonnade.cli import main
+from colonnade.federation.agreement.federation_file import read_federation
+from colonnade.federation.agreement.party_file import read_party
+from colonnade.federation.asking.parties import find_party
+from colonnade.federation.asking.statuses import statuses
+from colonnade.federation.member.local_processes import Local, free_addresses, prepare
+from colonnade.federation.member.status import read_status
 from colonnade.testing import stacked
 
 FEDERATION = """
@@ -161,7 +163,7 @@ def test_a_second_process_with_the_same_certificate_is_refused(tmp_path: Path) -
     mine, (address,) = (folder / "client1.toml").read_text(), free_addresses(1)
     twin = mine.replace('folder = "client1"', f'folder = "twin"\nlisten = "{address}"')
     (folder / "twin.toml").write_text(twin)
-    local = Local(read_federation(folder / "federation.toml"), folder, serve=True)
+    local = Local(read_federation(folder / "federation.toml"), folder, main, serve=True)
     try:
         local.start("server")
         local.start("client1")

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
-from colonnade.code import Source, find_module, sha256_of
+from colonnade.common.user_code import Source, find_module, sha256_of
 from colonnade.errors import InputError
 from colonnade.learning.algorithm import Algorithm
 from colonnade.learning.settings import Settings

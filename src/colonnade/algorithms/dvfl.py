@@ -18,6 +18,7 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
+from colonnade.common.seeds import torch_stream
 from colonnade.errors import InputError
 from colonnade.learning import (
     Algorithm,
@@ -46,7 +47,6 @@ from colonnade.network import (
     Wait,
     locally,
 )
-from colonnade.seeds import torch_stream
 
 RATES = {"clients": 2e-3, "aggregators": 2e-3, "owner": 8e-2}
 REPLAY = ".replay"

@@ -23,6 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from colonnade.algorithms.answers import Answers, metrics
+from colonnade.common.seeds import numpy_stream, torch_stream
 from colonnade.errors import InputError
 from colonnade.learning import (
     Algorithm,
@@ -45,7 +46,6 @@ from colonnade.models.stack import Stack
 from colonnade.network import ABSENT, ALL, Group, Inbox, Network, deadline, locally
 from colonnade.network.channel import Channel
 from colonnade.network.topology import Links
-from colonnade.seeds import numpy_stream, torch_stream
 
 NAME = re.compile(
     r"(?:(?P<drop>CD|PD)-)?(?:(?P<few>[1-9]\d*)-)?(?P<kind>VFL|MVFL)(?:-G(?P<gossip>\d+))?"

@@ -15,6 +15,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from colonnade.common.seeds import torch_stream
 from colonnade.errors import InputError
 from colonnade.learning import (
     Algorithm,
@@ -29,7 +30,6 @@ from colonnade.learning import (
 )
 from colonnade.models.layers import cross_entropy
 from colonnade.network import ALL, EVERYONE, Inbox, Network, Register, locally
-from colonnade.seeds import torch_stream
 
 
 class SplitNNSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from colonnade import lazy
+from colonnade.common import lazy
 from colonnade.data.catalogue import CATALOGUE, DataSet
 from colonnade.data.datasets import Listing, data_folder, listing, present
 from colonnade.data.partition import Part, Partition, Rows, VerticalData

@@ -7,7 +7,6 @@ import http.client
 import logging
 import os
 import socket
-import tempfile
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from colonnade.common.files import replacing
 from colonnade.data import mapping, tables
 from colonnade.data.catalogue import CATALOGUE, DataSet, OpenML, Split
 from colonnade.data.raw import Array, Raw, from_arrays
@@ -188,13 +188,6 @@ def _bounded_wait(seconds: float) -> Iterator[None]:
 
 
 def _save(path: Path, arrays: dict[str, Array]) -> None:
-    """Whole or not at all: several runs may fetch the same set at once."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, partial = tempfile.mkstemp(dir=path.parent, prefix=path.stem, suffix=".partial")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            np.savez_compressed(file, allow_pickle=False, **arrays)
-        os.replace(partial, path)
-    except BaseException:
-        Path(partial).unlink(missing_ok=True)
-        raise
+    # Several runs may fetch the same set at once.
+    with replacing(path, shared=True) as partial, partial.open("wb") as file:
+        np.savez_compressed(file, allow_pickle=False, **arrays)

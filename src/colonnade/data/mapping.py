@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
+from colonnade.common.party_names import check_party
+from colonnade.common.text import nearest
 from colonnade.errors import InputError
 
 
@@ -19,7 +19,11 @@ def check(
     holder: dict[str, str] = {}
     features = [name for name in names if name != label]
     for party, chosen in mapping.items():
-        _check_party(party, chosen, source)
+        check_party(party, "data.columns")
+        if not chosen:
+            raise InputError(
+                f"data.columns.{party}: has no columns; name at least one of {source}."
+            )
         for column in chosen:
             if column == label:
                 raise InputError(
@@ -37,27 +41,6 @@ def check(
                     "a column has one holder."
                 )
             holder[column] = party
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """The end of an error sentence that names what was probably meant."""
-    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.0)
-    return f"; the nearest is {close[0]!r}" if close else ""
-
-
-def is_name(text: str) -> bool:
-    """Whether a party may be called so: its name becomes a file name and a network key."""
-    return re.fullmatch(r"\w[\w .-]*", text) is not None
-
-
-def _check_party(party: str, chosen: Sequence[str], source: str) -> None:
-    if not is_name(party):
-        raise InputError(
-            f"data.columns: {party!r} cannot name a party; use letters, digits, '_', '-', '.' "
-            "and spaces, beginning with a letter or digit."
-        )
-    if not chosen:
-        raise InputError(f"data.columns.{party}: has no columns; name at least one of {source}.")
 
 
 def _twice(first: str, second: str) -> str:

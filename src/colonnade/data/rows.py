@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from colonnade.common.seeds import numpy_stream
 from colonnade.errors import InputError
-from colonnade.seeds import numpy_stream
 
 Indices = NDArray[np.int64]
 

@@ -6,36 +6,23 @@ import copy
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import tomli_w
 
-from colonnade.data.mapping import nearest
+from colonnade.common.file_kinds import EXPERIMENT, read_kind
+from colonnade.common.text import nearest
+from colonnade.common.toml import Table, convert, known_keys, placed, plain, prefixed, tables
 from colonnade.data.spec import DataSpec
 from colonnade.errors import InputError
-from colonnade.experiments.kinds import EXPERIMENT, read_kind
-from colonnade.experiments.values import Table, convert, known_keys, plain, prefixed, tables
 from colonnade.network.delays import Delays
 from colonnade.network.faults import KINDS, Fault
-from colonnade.network.topology import Kind, Topology
+from colonnade.network.spec import GraphSpec
 
 if TYPE_CHECKING:
-    from colonnade.code import Factory
     from colonnade.learning.settings import Settings
-
-Spec = TypeVar("Spec", DataSpec, Fault)
-
-
-class GraphSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Who is linked to whom: the part of `[network]` that simulated and real networks share."""
-
-    topology: Kind = "complete"
-    radius: float | None = None
-
-    @property
-    def graph(self) -> Topology:
-        return Topology(self.topology, self.radius)
+    from colonnade.models.factories import Factory
 
 
 class NetworkSpec(GraphSpec, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -121,6 +108,8 @@ def parse_experiment(
         if "target" in table:
             fields["target"] = convert(table["target"], float, "target")
         # Last, because algorithms import torch: an error above is told at once.
+        from colonnade.algorithms.method_table import parse_method, parse_plugins
+
         code, plugins = parse_plugins(table, folder)
         parse = lambda entry, where: parse_method(entry, where, code)  # noqa: E731
         fields["plugins"] = plugins
@@ -130,21 +119,6 @@ def parse_experiment(
         return Experiment(**fields)
     except InputError as error:
         raise InputError(f"{source}: {error}") from None
-
-
-def parse_plugins(
-    table: Mapping[str, Any], folder: Path | None
-) -> tuple[Path | None, tuple[str, ...] | None]:
-    """The folder of the user's own code, and the modules with algorithms, which are imported."""
-    from colonnade.algorithms import load_plugins
-    from colonnade.code import code_folder
-
-    code = code_folder(table.get("code"), folder)
-    if "plugins" not in table:
-        return code, None
-    plugins = convert(table["plugins"], tuple[str, ...], "plugins")
-    load_plugins(plugins, code)
-    return code, plugins
 
 
 def _digests(
@@ -160,18 +134,11 @@ def _digests(
 
 def own_models(method: Settings) -> dict[str, Factory]:
     """The model factories that a file names, by key."""
-    from colonnade.code import FACTORIES, Factory
+    from colonnade.common.user_code import FACTORIES
+    from colonnade.models.factories import Factory
 
     given = {key: getattr(method, key, None) for key in FACTORIES}
     return {key: factory for key, factory in given.items() if isinstance(factory, Factory)}
-
-
-def placed(spec: Spec, folder: Path | None) -> Spec:
-    """With its path, if it has one, taken relative to the folder."""
-    path = getattr(spec, "path", None)
-    if path is None or folder is None:
-        return spec
-    return msgspec.structs.replace(spec, path=str((folder / Path(path).expanduser()).resolve()))
 
 
 def _network(table: Any) -> NetworkSpec:
@@ -193,33 +160,6 @@ def parse_fault(table: Table, where: str) -> Fault:
     fault = convert(table, KINDS[kind], where)
     prefixed(where, fault.check)
     return fault
-
-
-def parse_method(table: Table, where: str, code: Path | None = None) -> Settings:
-    """`code`: the folder where model factories that the table names may be."""
-    from colonnade.algorithms import registry
-    from colonnade.code import FACTORIES, find_factory, is_reference
-
-    if "algorithm" not in table:
-        raise InputError(f"{where}.algorithm: missing; expected one of {', '.join(registry())}")
-    name = table["algorithm"]
-    if not isinstance(name, str) or name not in registry():
-        known = list(registry())
-        raise InputError(
-            f"{where}.algorithm: {name!r} is not known{nearest(str(name), known)}; "
-            f"there are {', '.join(known)}"
-        )
-    kind = registry()[name].settings
-    usual = table.get("method", name)  # a method that has a name of its own goes by it
-    given = {key: table.get(key) for key in FACTORIES if key in kind.__struct_fields__}
-    named = [key for key, value in given.items() if is_reference(value)]
-    own = {key: value for key, value in given.items() if callable(value)}  # from Python
-    plain_values = {k: value for k, value in table.items() if k not in (*named, *own)}
-    settings = convert({"name": usual, **plain_values}, kind, where)
-    found = {
-        key: prefixed(where, lambda key=key: find_factory(key, table[key], code)) for key in named
-    }
-    return prefixed(where, msgspec.structs.replace(settings, **own, **found).resolved)
 
 
 def _override(table: Table, override: str) -> None:

@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from colonnade.experiments.results import LedgerRow
+from colonnade.common.results import LedgerRow
 from colonnade.experiments.table import (
     MANY_PARTIES,
     Metric,

@@ -5,26 +5,29 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
-from html import escape
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-from colonnade.errors import InputError
-from colonnade.experiments import page, plots
-from colonnade.experiments.findings import lead, verdict
-from colonnade.experiments.results import (
+from markupsafe import Markup
+
+from colonnade.common.results import (
     CONFIG,
     RESULTS,
     Result,
-    read_course,
+    read_accuracy_by_batch,
     read_history,
     read_ledger,
     read_results,
     real,
 )
+from colonnade.errors import InputError
+from colonnade.experiments import plots
+from colonnade.experiments.findings import lead, verdict
+from colonnade.experiments.page import write_page
 from colonnade.experiments.table import (
     ACCURACY,
+    Grid,
     Metric,
     Plan,
     Summary,
@@ -61,14 +64,29 @@ class Folder:
 def write_report(folder: Path) -> Path:
     """Write `report.html` into an output folder, whole or not at all, and return its path."""
     read = _read(folder)
-    return page.write_page(
+    summary, plan, results = read.summary, read.plan, read.results
+    verdicts = [Markup(text) for fault in plan.faults if (text := verdict(summary, fault))]
+    others = [name for name in _metric_names(results) if name != summary.metric.name]
+    measured = any(summary.ranking(fault) for fault in plan.faults)  # there may be no test rows
+    return write_page(
         folder,
+        "report.html",
         name=str(read.config.get("name", folder.name)),
-        about=_about(read),
-        main=_main(read),
-        footer=f"{len(read.results)} of {read.plan.runs} runs · "
-        f"seeds {escape(', '.join(map(str, read.plan.seeds)))}. "
-        "The same version, configuration and seeds give the same figures, apart from wall time.",
+        facts=_facts(read.config),
+        notes=list(dict.fromkeys(note for result in results for note in result.notes)),
+        lead=verdicts[0] if len(verdicts) == 1 else Markup(lead(summary)),
+        verdicts=verdicts if len(verdicts) > 1 else [],
+        done=len(results),
+        planned=plan.runs,
+        seeds=plan.seeds,
+        results=plots.final_figures(summary) if measured else [],
+        grids=[summary.grid(), cost_grid(results, plan)],
+        other_metrics=[summarise(results, plan, name).grid() for name in others],
+        styles=plots.method_styles(plan.methods),
+        while_predicting=_while_predicting(read),
+        curves=_curves(read),
+        links=_links(read),
+        config=read.config_text,
     )
 
 
@@ -116,28 +134,12 @@ def _metric_names(results: Iterable[Result]) -> list[str]:
     return list(dict.fromkeys(name for result in results for name in result.metrics))
 
 
-def _main(folder: Folder) -> str:
-    config = (
-        "<details><summary>config.toml, as resolved</summary>"
-        f'<pre tabindex="0"><code>{escape(folder.config_text)}</code></pre></details>'
-    )
-    return (
-        f'<section aria-label="Findings">{_findings(folder)}</section>'
-        f"{page.section('Results', '', [_results(folder)])}"
-        f"{_course(folder)}{_curves(folder)}{_links(folder)}"
-        f"{page.section('Configuration', '', [config])}"
-    )
-
-
-def _about(folder: Folder) -> str:
-    """The data in one line, and the notes that came with them."""
-    data = dict(folder.config.get("data", {}))
-    notes = dict.fromkeys(note for result in folder.results for note in result.notes)
+def _facts(config: dict[str, Any]) -> list[str]:
+    """The data, fact by fact."""
+    data = dict(config.get("data", {}))
     title = data.pop("dataset", None) or data.pop("path", None)
-    parts = [f"<strong>{escape(str(title))}</strong>"] if title else []
-    parts += [f"{escape(key)} {escape(_plain(value))}" for key, value in data.items()]
-    about = f'<p class="about">{" · ".join(parts)}</p>' if parts else ""
-    return about + "".join(page.note(note) for note in notes)
+    parts = [Markup("<strong>{}</strong>").format(title)] if title else []
+    return [*parts, *(f"{key} {_plain(value)}" for key, value in data.items())]
 
 
 def _plain(value: object) -> str:
@@ -148,58 +150,25 @@ def _plain(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
-def _findings(folder: Folder) -> str:
-    summary, plan = folder.summary, folder.plan
-    verdicts = [text for fault in plan.faults if (text := verdict(summary, fault))]
-    if len(verdicts) == 1:
-        found = f'<p class="lead">{verdicts[0]}</p>'
-    else:
-        items = "".join(f"<li>{verdict}</li>" for verdict in verdicts)
-        found = f'<p class="lead">{lead(summary)}</p><ul class="verdicts">{items}</ul>'
-    if len(folder.results) < plan.runs:
-        found += (
-            f'<p class="note">Unfinished: {len(folder.results)} of {plan.runs} planned runs. '
-            "The same command goes on from there.</p>"
-        )
-    return found
-
-
-def _results(folder: Folder) -> str:
-    summary, plan = folder.summary, folder.plan
-    others = [
-        page.table(summarise(folder.results, plan, name).grid())
-        for name in _metric_names(folder.results)
-        if name != summary.metric.name
-    ]
-    more = page.details("Other metrics", "".join(others)) if others else ""
-    caption = "Mark: mean over seeds; bar: ± 2 sd; ticks: single seeds."
-    measured = any(summary.ranking(fault) for fault in plan.faults)  # there may be no test rows
-    return (
-        f"{page.pictures(plots.final_figures(summary), caption) if measured else ''}"
-        f"{page.table(summary.grid())}{page.table(cost_grid(folder.results, plan))}{more}"
-    )
-
-
-def _curves(folder: Folder) -> str:
-    """Curves over every axis on which something happened."""
+def _curves(folder: Folder) -> dict[str, list[plots.Picture]]:
+    """Learning curves over every axis on which something happened, by title."""
     histories = {r.key: read_history(folder.path, r.run) for r in folder.results}
     seen = {key for rows in histories.values() for row in rows for key in row}
     metric = next((name for name in CURVE_METRICS if name in seen), None)
     if metric is None:
-        return ""
+        return {}
     styles = plots.method_styles(folder.plan.methods)
-    parts = []
+    found = {}
     axes = (*AXES[:-1], REAL_TIME) if real(folder.results) else AXES
     for key, axis, scale, title in axes:
         curves = plots.curves_over(folder.plan, histories, key, scale, metric)
         if any(curve.x[-1] > 0 for panel in curves.values() for curve in panel.values()):
-            drawn = plots.learning_curves(curves, styles, Metric(metric), axis, f"over-{key}")
-            parts.append(f"<h3>{title}</h3>{page.pictures(drawn, legend=page.legend(styles))}")
-    note = "Line: mean over seeds; band: lowest to highest seed; last mark: end of training."
-    return page.section("Learning curves", note, parts)
+            name = f"over-{key}"
+            found[title] = plots.learning_curves(curves, styles, Metric(metric), axis, name)
+    return found
 
 
-def _course(folder: Folder) -> str:
+def _while_predicting(folder: Folder) -> list[plots.Picture]:
     """Where something befalls the parties while the test rows are predicted: how that goes."""
     told = {f["name"]: f for f in folder.config.get("faults", [])}
     befallen = [
@@ -207,20 +176,19 @@ def _course(folder: Folder) -> str:
         for name, f in told.items()
         if f.get("kind") == CATASTROPHE and f.get("when") != "training"
     ]
-    courses = {
-        r.key: read_course(folder.path, r.run) for r in folder.results if r.faults in befallen
+    batches = {
+        r.key: read_accuracy_by_batch(folder.path, r.run)
+        for r in folder.results
+        if r.faults in befallen
     }
-    curves = plots.curves_over(folder.plan, courses, "batch", 1.0, ACCURACY)
+    curves = plots.curves_over(folder.plan, batches, "batch", 1.0, ACCURACY)
     if not curves:
-        return ""
+        return []
     styles = plots.method_styles(folder.plan.methods)
-    drawn = plots.learning_curves(curves, styles, Metric(ACCURACY), "batches", "course")
-    note = "Accuracy batch by batch. Line: mean over seeds; band: lowest to highest seed."
-    shown = page.pictures(drawn, legend=page.legend(styles))
-    return page.section("While predicting", note, [shown])
+    return plots.learning_curves(curves, styles, Metric(ACCURACY), "batches", "course")
 
 
-def _links(folder: Folder) -> str:
+def _links(folder: Folder) -> dict[str, tuple[list[plots.Picture], Grid]]:
     """What left each party, in the first finished run of each method."""
     plan = folder.plan
     order = {key: i for i, key in enumerate(product(plan.methods, plan.faults, plan.seeds))}
@@ -229,11 +197,6 @@ def _links(folder: Folder) -> str:
         runs.setdefault(run.method, run)
     ledgers = {method: read_ledger(folder.path, run.run) for method, run in runs.items()}
     ledgers = {method: rows for method, rows in ledgers.items() if rows}
-    parts = []
-    for method, drawn in plots.link_pictures(ledgers).items():
-        run = runs[method]
-        grid = ledger_grid(ledgers[method], f"{method}, faults {run.faults}, seed {run.seed}.")
-        table = page.details("Messages and bytes in every phase", page.table(grid))
-        parts.append(f"<h3>{escape(method)}</h3>{page.pictures(drawn) if drawn else ''}{table}")
-    note = "Bytes over each link in training, by kind of content, in one run of each method."
-    return page.section("What left each party", note, parts)
+    drawn = plots.link_pictures(ledgers)
+    captions = {m: f"{m}, faults {runs[m].faults}, seed {runs[m].seed}." for m in ledgers}
+    return {m: (drawn[m], ledger_grid(ledgers[m], captions[m])) for m in ledgers}

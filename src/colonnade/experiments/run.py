@@ -6,8 +6,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -16,22 +15,21 @@ from typing import Any, TypeVar
 import torch
 
 from colonnade.algorithms import registry
+from colonnade.common.processes import one_thread
+from colonnade.common.results import Result, write_lines
 from colonnade.data import VerticalData, load
 from colonnade.errors import ColonnadeError
 from colonnade.experiments.config import Experiment
-from colonnade.experiments.results import LedgerRow, Result, write_lines
 from colonnade.learning.algorithm import Algorithm
 from colonnade.learning.settings import Settings
 from colonnade.learning.task import Task
 from colonnade.learning.training import Point
-from colonnade.network import Fault, Ledger, Network, StackedNetwork
+from colonnade.network import Fault, Network, StackedNetwork
+from colonnade.network.ledger_rows import LEARNING, ledger_rows
 
 log = logging.getLogger(__name__)
 
-LINKS_IN_LEDGER = 5000  # beyond that, rows are summed over the members of a group
-
 ROUNDS_BETWEEN_NEWS = 50
-LEARNING = ("training", "supervision")  # what a model costs; looking at it and using it do not
 
 Progress = Callable[[float], None]
 T = TypeVar("T")
@@ -44,17 +42,6 @@ def drive(program: Coroutine[Any, Any, Any]) -> Any:
     except StopIteration as stop:
         return stop.value
     raise RuntimeError("the stacked engine paused outside a clock")
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Two processes of one thread beat one of two threads (0.97 vs 1.40 s per run)."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 @cache
@@ -195,16 +182,3 @@ class Curve:
         reached = next((p for p in self.points if p.get("validation_accuracy", 0) >= target), None)
         keys = {"rounds": "round", "bytes": "bytes", "seconds": "virtual_seconds"}
         return {f"{k}_to_target": reached[v] if reached else None for k, v in keys.items()}
-
-
-def ledger_rows(ledger: Ledger) -> list[LedgerRow]:
-    rows = [LedgerRow(*row) for row in ledger.rows()]
-    if len(rows) <= LINKS_IN_LEDGER:
-        return rows
-    sums: dict[tuple[str, str, str, str], list[int]] = {}
-    for phase, kind, account in ledger.accounts():
-        key = (phase, account.links.src.name, account.links.dst.name, kind)
-        total = sums.setdefault(key, [0, 0])
-        total[0] += int(account.messages.sum())
-        total[1] += int(account.bytes.sum())
-    return [LedgerRow(*key, *total) for key, total in sums.items()]

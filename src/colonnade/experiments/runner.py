@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import multiprocessing
-import os
 import shutil
 import signal
 import threading
@@ -19,11 +18,8 @@ from typing import Any, Protocol
 import msgspec
 
 from colonnade.algorithms import is_local
-from colonnade.code import FACTORIES, Factory
-from colonnade.data import load
-from colonnade.errors import ColonnadeError, InputError
-from colonnade.experiments.config import Experiment, parse_experiment
-from colonnade.experiments.results import (
+from colonnade.common.processes import die_with_parent, one_thread
+from colonnade.common.results import (
     CONFIG,
     RESULTS,
     Result,
@@ -32,8 +28,13 @@ from colonnade.experiments.results import (
     slug,
     write_results,
 )
-from colonnade.experiments.run import Cell, attempted, build, one_thread, run_cells
+from colonnade.common.user_code import FACTORIES
+from colonnade.data import load
+from colonnade.errors import ColonnadeError, InputError
+from colonnade.experiments.config import Experiment, parse_experiment
+from colonnade.experiments.run import Cell, attempted, build, run_cells
 from colonnade.learning.task import Task
+from colonnade.models.factories import Factory
 
 log = logging.getLogger(__name__)
 
@@ -285,17 +286,9 @@ _worker: dict[str, Any] = {}
 
 
 def _start_worker(config: bytes, folder: str, news: Any) -> None:
-    threading.Thread(target=die_with_parent, daemon=True).start()
+    die_with_parent()
     experiment = parse_experiment(msgspec.json.decode(config), "experiment")
     _worker.update(experiment=experiment, folder=Path(folder), news=news)
-
-
-def die_with_parent() -> None:
-    """A parent that was killed cannot tell its workers to stop."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
 
 
 def _work(runs: Bundle) -> Sequence[Result | ColonnadeError]:

@@ -12,8 +12,8 @@ from math import isfinite
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
+from colonnade.common.results import LedgerRow, Result, real
 from colonnade.experiments.paired import Certainty, certainty
-from colonnade.experiments.results import LedgerRow, Result, real
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from colonnade import lazy
+from colonnade.common import lazy
 
 if TYPE_CHECKING:
     from colonnade.learning.algorithm import Algorithm

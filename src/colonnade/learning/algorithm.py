@@ -19,7 +19,8 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from colonnade.code import Source
+from colonnade.common.seeds import seed_of, seeded
+from colonnade.common.user_code import Source
 from colonnade.data.partition import VerticalData
 from colonnade.errors import InputError
 from colonnade.learning import checkpoint
@@ -39,7 +40,6 @@ from colonnade.models.optim import Optimizer
 from colonnade.models.stack import Stack
 from colonnade.network import ABSENT, Group, Network, is_absent
 from colonnade.network.network import World
-from colonnade.seeds import seed_of, seeded
 
 PREDICT_ROWS = 4096  # rows per exchange when nothing can fail
 

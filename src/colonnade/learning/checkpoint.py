@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -22,7 +21,8 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from colonnade.code import Source, changes
+from colonnade.common.files import replacing
+from colonnade.common.user_code import Source, changes
 from colonnade.errors import ColonnadeError, InputError
 from colonnade.network import Network, is_absent
 
@@ -57,16 +57,10 @@ def job(
 
 
 def _write(path: Path, whole: dict[str, Tensor], facts: dict[str, str], durable: bool) -> None:
-    partial = path.with_name(path.name + ".partial")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        safetensors.torch.save_file(whole, partial, facts)
-        if durable:
-            with partial.open("rb") as file:
-                os.fsync(file.fileno())  # a power cut must not leave an empty file under the name
-        os.replace(partial, path)
+        with replacing(path, durable=durable) as partial:
+            safetensors.torch.save_file(whole, partial, facts)
     except (OSError, safetensors.SafetensorError) as error:
-        partial.unlink(missing_ok=True)
         raise CheckpointError(
             f"{path}: cannot be written ({error}); the last one is kept"
         ) from error

@@ -10,11 +10,11 @@ from typing import Any
 
 from torch import nn
 
-from colonnade.code import Factory
+from colonnade.common.seeds import seeded
 from colonnade.errors import InputError
 from colonnade.learning.task import Task
+from colonnade.models.factories import Factory
 from colonnade.models.layers import cnn, mlp, output_width
-from colonnade.seeds import seeded
 
 CNN_WIDTH = 64
 EXAMPLES = {

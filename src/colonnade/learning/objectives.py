@@ -22,11 +22,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from colonnade.common.seeds import torch_stream
 from colonnade.learning.models import encoder_widths, make_decoder, make_encoder
 from colonnade.learning.task import Holding, LocalBatches, Task, pad_stack
 from colonnade.models.stack import Stack
 from colonnade.network import Group, Network, locally
-from colonnade.seeds import torch_stream
 
 if TYPE_CHECKING:
     from colonnade.learning.algorithm import Algorithm

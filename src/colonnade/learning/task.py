@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from colonnade.common.seeds import seed_of, torch_stream
 from colonnade.data.partition import Rows, VerticalData
 from colonnade.network import ABSENT, Group, Network
-from colonnade.seeds import seed_of, torch_stream
 
 
 @dataclass(frozen=True)

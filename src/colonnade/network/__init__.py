@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from colonnade import lazy
+from colonnade.common import lazy
 from colonnade.network.absent import ABSENT, Absent, is_absent, locally
 from colonnade.network.delays import Delays
 from colonnade.network.faults import Fault

@@ -12,10 +12,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from colonnade.common.seeds import numpy_stream
 from colonnade.errors import InputError
 from colonnade.network.clock import SECOND
 from colonnade.network.topology import Group, Links
-from colonnade.seeds import numpy_stream
 
 Spec = float | dict[str, Any]
 

@@ -20,6 +20,7 @@ from typing import Literal
 import msgspec
 import numpy as np
 
+from colonnade.common.seeds import numpy_stream
 from colonnade.errors import InputError
 from colonnade.network.samplers import (
     Calm,
@@ -31,7 +32,6 @@ from colonnade.network.samplers import (
     Sampler,
 )
 from colonnade.network.topology import Group
-from colonnade.seeds import numpy_stream
 
 Phase = Literal["training", "supervision", "validation", "inference"]
 When = Literal["training", "inference", "always"]

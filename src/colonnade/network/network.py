@@ -26,6 +26,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from colonnade.common.seeds import seed_of
 from colonnade.errors import PartyLost
 from colonnade.network.absent import Absent, is_absent
 from colonnade.network.channel import Channel
@@ -38,7 +39,6 @@ from colonnade.network.parcel import ALL, Parcel, Wait
 from colonnade.network.parts import Parts, Version
 from colonnade.network.samplers import Calm, Passage, Sampler
 from colonnade.network.topology import Group, Links, Topology, links_between
-from colonnade.seeds import seed_of
 
 ATTEMPTS = 1000  # after so many lost attempts a party that must answer counts as gone for good
 AFTER = 1 << 20  # the step after a loop of rounds: the same for those who ran it and who skipped it

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 
-from colonnade.console import printable
+from colonnade.common.text import printable
 
 MANY = 10_000  # pairs of sender and kind that are told apart
 

@@ -16,6 +16,7 @@ import numpy as np
 from colonnade.errors import InputError
 
 if TYPE_CHECKING:
+    import networkx as nx
     from torch import Tensor
 
 
@@ -116,23 +117,28 @@ class Topology:
         """Per device its neighbours, itself included, ascending; None stands for everybody."""
         if self.kind == "complete":
             return None
-        edges = self._edges(n)
-        lists: list[list[int]] = [[i] for i in range(n)]
-        for a, b in edges:
-            lists[a].append(b)
-            lists[b].append(a)
-        return [sorted(neighbours) for neighbours in lists]
+        graph = self._graph(n)
+        return [sorted([i, *graph[i]]) for i in range(n)]
 
     def diameter(self, n: int) -> int:
         """So many steps from neighbour to neighbour lead from anybody to anybody."""
         return _diameter(self, n)
 
-    def _edges(self, n: int) -> list[tuple[int, int]]:
+    def cut_off(self, n: int) -> list[int]:
+        """The devices to which no way leads from the first one."""
+        if self.kind == "complete":
+            return []
+        import networkx as nx
+
+        return sorted(set(range(n)) - nx.node_connected_component(self._graph(n), 0))
+
+    def _graph(self, n: int) -> nx.Graph:
+        """Of the devices 0 to n - 1."""
         import networkx as nx  # 0.9 s to import: only for those who need a sparse graph
 
         if self.kind == "ring":
             graph = nx.cycle_graph(n) if n > 2 else nx.path_graph(n)
-            return [(int(a), int(b)) for a, b in graph.edges]
+            return graph
         side = _side(n, self.kind)
         if self.kind == "grid":
             graph = nx.grid_2d_graph(side, side)
@@ -143,30 +149,21 @@ class Topology:
             graph = nx.Graph()
             graph.add_nodes_from((node, {"pos": place}) for node, place in places.items())
             graph.add_edges_from(nx.geometric_edges(graph, radius=self.radius))
-        return [(a[0] * side + a[1], b[0] * side + b[1]) for a, b in graph.edges]
-
-
-def distances(neighbours: list[list[int]], start: int) -> dict[int, int]:
-    """Steps from one device to each that can be reached."""
-    found, new, steps = {start: 0}, [start], 0
-    while new:
-        steps += 1
-        new = list(dict.fromkeys(k for i in new for k in neighbours[i] if k not in found))
-        found.update(dict.fromkeys(new, steps))
-    return found
+        return nx.convert_node_labels_to_integers(graph, ordering="sorted")
 
 
 @cache
 def _diameter(topology: Topology, n: int) -> int:
-    neighbours = topology.neighbours(n)
-    if neighbours is None:
+    if topology.kind == "complete":
         return min(1, n - 1)
-    if len(distances(neighbours, 0)) < n:
+    if topology.cut_off(n):
         raise InputError(
             f'network.topology = "{topology.kind}": is not connected, so some devices cannot hear '
             "of each other; take a larger radius"
         )
-    return max(max(distances(neighbours, i).values()) for i in range(n))
+    import networkx as nx
+
+    return nx.diameter(topology._graph(n), usebounds=True)
 
 
 def links_between(src: Group, dst: Group, nodes: tuple[str, ...], topology: Topology) -> Links:

@@ -12,7 +12,7 @@ import msgspec
 import torch
 from torch import Tensor
 
-from colonnade.console import printable
+from colonnade.common.text import printable
 from colonnade.errors import ColonnadeError
 
 VERSION = "3"

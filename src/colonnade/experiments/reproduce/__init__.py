@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from colonnade.data.mapping import nearest
+from colonnade.common.text import nearest
 from colonnade.errors import InputError
 from colonnade.experiments.reproduce.study import Reproduction
 

@@ -9,10 +9,10 @@ from functools import cached_property
 from math import isfinite
 from pathlib import Path
 
+from colonnade.common.results import Result, read_ledger
 from colonnade.experiments.findings import Voice, lead, verdict
 from colonnade.experiments.reproduce.claims import At, Judgement, judge
 from colonnade.experiments.reproduce.study import Entry, Place, Sheet
-from colonnade.experiments.results import Result, read_ledger
 from colonnade.experiments.table import Cell, Metric, Plan, Summary
 
 CLIENT_BYTES = "client_bytes"  # what one client sends in training, mean over the clients

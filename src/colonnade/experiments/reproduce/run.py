@@ -7,13 +7,14 @@ The output folder holds a folder per part (an ordinary experiment's), `reproduct
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from colonnade.common.files import replacing
+from colonnade.common.results import CONFIG, read_results
 from colonnade.data.datasets import load_raw
 from colonnade.errors import InputError
 from colonnade.experiments.config import parse_experiment
@@ -22,7 +23,6 @@ from colonnade.experiments.reproduce import DOCUMENT, find, registry
 from colonnade.experiments.reproduce.assess import Assessment, Evidence, assess
 from colonnade.experiments.reproduce.present import document
 from colonnade.experiments.reproduce.study import SCALES, SMOKE, Part, Reproduction, Scale, Study
-from colonnade.experiments.results import CONFIG, read_results
 from colonnade.experiments.runner import Observer, Silence, grid, run_experiment
 
 
@@ -197,8 +197,6 @@ def _read(folder: Path) -> dict[str, Any]:
 
 
 def _write(folder: Path, document: Mapping[str, Any]) -> None:
-    """Whole or not at all."""
-    partial = folder / f"{DOCUMENT}.partial"
     text = json.dumps(document, indent=2, ensure_ascii=False)
-    partial.write_text(text + "\n", encoding="utf-8")
-    os.replace(partial, folder / DOCUMENT)
+    with replacing(folder / DOCUMENT) as partial:
+        partial.write_text(text + "\n", encoding="utf-8")

@@ -23,7 +23,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from colonnade.data.mapping import nearest
+from colonnade.common.text import nearest
 from colonnade.errors import InputError
 from colonnade.experiments.reproduce.claims import At, Claim, Fact
 from colonnade.experiments.reproduce.study import Figures

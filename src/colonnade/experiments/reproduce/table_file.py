@@ -21,6 +21,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from colonnade.common.toml import Table, convert, known_keys, read_toml
 from colonnade.errors import InputError
 from colonnade.experiments.reproduce.claims import Claim
 from colonnade.experiments.reproduce.size import DataText, ScaleText, Size, sized
@@ -41,7 +42,6 @@ from colonnade.experiments.reproduce.study import (
     row,
 )
 from colonnade.experiments.table import ACCURACY
-from colonnade.experiments.values import Table, convert, known_keys, read_toml
 
 COMMON = Path(__file__).with_name("common.toml")
 PAPER = "paper.toml"

@@ -19,7 +19,7 @@ from typing import Any
 
 import zenoh
 
-from colonnade.console import printable
+from colonnade.common.text import printable
 from colonnade.errors import ColonnadeError, InputError
 from colonnade.network.clock import WallClock
 from colonnade.network.lives import MANY, number_of

@@ -15,13 +15,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 import zenoh
 
+from colonnade.common.party_names import check_party
 from colonnade.errors import InputError
-from colonnade.federation.identity import Identity
-from colonnade.federation.names import check_party
 
 OVERHEAD = 2**16  # of a message's key and header, at most
 RETRY = {"period_init_ms": 100, "period_max_ms": 500, "period_increase_factor": 2}
@@ -33,6 +33,17 @@ Rule = dict[str, Any]
 STATUS = "status"  # the question that every member may ask
 
 
+class TlsFiles(Protocol):
+    """The files by which a party proves who it is, and knows who the others are."""
+
+    @property
+    def authority(self) -> Path: ...
+    @property
+    def certificate(self) -> Path: ...
+    @property
+    def key(self) -> Path: ...
+
+
 @dataclass(frozen=True)
 class Place:
     """Where a party stands in a federation: whom it talks to and how."""
@@ -42,7 +53,7 @@ class Place:
     connect: Mapping[str, str]  # neighbour -> the host:port at which this party connects to it
     members: tuple[str, ...]  # every name of the federation
     neighbours: tuple[str, ...]  # whom it exchanges messages with, directly or through the hub
-    identity: Identity | None  # None: plain TCP, for those who ask for it by name
+    identity: TlsFiles | None  # None: plain TCP, for those who ask for it by name
     hub: str | None = None  # it passes on all messages; the others connect to nobody else
     lease: float = 1.5  # seconds until a silent party counts as gone
     largest: int = 64 * 2**20  # bytes of one message
@@ -141,7 +152,7 @@ def _limits(place: Place) -> dict[str, Any]:
     }
 
 
-def _certificates(identity: Identity) -> dict[str, Any]:
+def _certificates(identity: TlsFiles) -> dict[str, Any]:
     key, certificate = str(identity.key), str(identity.certificate)
     return {
         "root_ca_certificate": str(identity.authority),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from colonnade.common.toml import Table
 from colonnade.experiments.reproduce.size import Size
 from colonnade.experiments.reproduce.study import Place, Scale, Study
 from colonnade.experiments.reproduce.table_file import merged, read_table
-from colonnade.experiments.values import Table
 
 TABLE = read_table(__file__)
 METHODS = ("DVFL", "DVFL, owner 1e-3 by Adam", "SplitNN", "SplitNN 1e-3 by Adam")

@@ -1,0 +1,279 @@
+"""The commands of a real federation: `join`, `up`, `status`, `predict`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from colonnade.cli.options import Fresh, Json, print_json
+from colonnade.common.text import printable, with_reasons
+from colonnade.errors import InputError
+from colonnade.federation.member.stage import Stage
+
+if TYPE_CHECKING:
+    from colonnade.common.results import Result
+    from colonnade.federation.member.prediction_requests import Predicted
+
+PartyToml = Annotated[
+    Path, typer.Argument(help="The party file: who I am, my data, my keys.", metavar="PARTY.toml")
+]
+Where = Annotated[
+    Path,
+    typer.Argument(
+        help="A party file, or the folder of [bold]colonnade up[/bold].", metavar="PARTY.toml|DIR"
+    ),
+]
+
+
+def join(
+    file: PartyToml,
+    once: Annotated[
+        bool,
+        typer.Option("--once", help="Leave when training and test are over; do not answer."),
+    ] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Forget what this party kept, and start over.")
+    ] = False,
+) -> None:
+    """Run one party of a real federation, until it is over or you press Ctrl-C.
+
+    Start the parties in any order. A party that comes late or comes back, also after a crash, takes
+    up its own last checkpoint and joins the round that the others are in. When the training is over
+    it goes on answering [bold]colonnade predict[/bold].
+
+    [dim]The party file names the federation file, which is the same at every party; [bold]colonnade
+    keys[/bold] makes the certificates. Results are in the party's folder, for [bold]colonnade
+    report[/bold]. Models as "module:name" in the party file, and plugins of the federation file,
+    are imported from this machine.[/dim]
+    """
+    _check_party_file(file)
+    from colonnade.federation.agreement.party_file import read_party
+    from colonnade.federation.member import process
+    from colonnade.federation.member.folder import clear
+    from colonnade.federation.member.folder_lock import only_one
+    from colonnade.federation.member.status import set_up_log
+
+    party = read_party(file)
+    if fresh:
+        with only_one(party.folder, party.party):
+            clear(party.folder)
+    console = Console(stderr=True)
+    set_up_log(console)
+    try:
+        member = process.join(party, console, once=once)
+    except KeyboardInterrupt:
+        kept = f"{party.party} has left. The same command goes on from its last checkpoint."
+        console.print(Text(kept))
+        raise typer.Exit(0) from None
+    if member.state.result is not None:
+        show_result(member.state.result, party.folder, Console())
+
+
+def up(
+    file: Annotated[Path, typer.Argument(help="The federation file.", metavar="FEDERATION.toml")],
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Folder. Default: runs/<name>-up.")
+    ] = None,
+    kill_every: Annotated[
+        float | None,
+        typer.Option(
+            "--kill-every",
+            metavar="SECONDS",
+            min=0.1,
+            help="Chaos: kill a random process about so often; it returns 1 to 3 s later.",
+        ),
+    ] = None,
+    chaos_seed: Annotated[
+        int | None,
+        typer.Option(
+            "--chaos-seed",
+            help="Which processes are killed, and when. Default: drawn, and printed.",
+        ),
+    ] = None,
+    fresh: Fresh = False,
+    as_json: Json = False,
+) -> None:
+    """Try a federation on this machine: every party as a process of its own, with certificates.
+
+    Makes keys and party files in the output folder and runs [bold]colonnade join[/bold] for each
+    party. With \\[rows] in the federation file, each party's data is that of the party file beside
+    it, and so are models of its own (encoder, head, decoder).
+
+    Interrupted, the same command goes on from the parties' checkpoints.
+    """
+    from colonnade.common.file_kinds import FEDERATION, check_kind
+    from colonnade.common.results import slug
+
+    check_kind(file, FEDERATION)
+    from colonnade.cli import main
+    from colonnade.federation.agreement.federation_file import read_federation
+    from colonnade.federation.member.local_processes import clear_all
+    from colonnade.federation.member.local_processes import up as run
+
+    federation = read_federation(file)
+    folder = out or Path("runs") / f"{slug(federation.name)}-up"
+    if fresh:
+        clear_all(folder, federation.members)
+    console = Console(stderr=True)
+    if federation.data is not None:
+        for caution in federation.vertical_data().cautions:
+            console.print(Text(f"Note: {caution}"))
+    try:
+        with console.status(f"starting {len(federation.members)} processes") as line:
+            result = run(
+                federation,
+                file,
+                folder,
+                main,
+                kill_every=kill_every,
+                seed=chaos_seed,
+                watch=lambda status: line.update(Text(_progress(status))),
+                say=lambda text: console.print(Text(text)),
+            )
+    except KeyboardInterrupt:
+        console.print(Text(f"Stopped; the state is kept in {folder}. The same command goes on."))
+        raise typer.Exit(1) from None
+    speaker = folder / federation.speaker
+    if as_json:
+        print_json(_document(result, speaker))
+    else:
+        show_result(result, speaker, Console())
+
+
+def status(file: Where, as_json: Json = False) -> None:
+    """Ask every party of a federation how it is.
+
+    Of a party that does not answer and whose folder is on this machine, it says how and when its
+    process ended.
+    """
+    _check_party_file(file)
+    from colonnade.federation.asking.parties import find_party
+    from colonnade.federation.asking.statuses import ends, statuses
+
+    party = find_party(file)
+    ended = ends(file, party)
+    found = {name: told or ended.get(name, {}) for name, told in statuses(party).items()}
+    if as_json:
+        print_json(found)
+        return
+    from colonnade.cli.status_table import show
+
+    show(party.federation, found, Console())
+
+
+def predict(
+    file: Where,
+    ids: Annotated[
+        str | None,
+        typer.Option(
+            "--ids",
+            help="Rows, by id: 17,18,19, or @FILE with one in each line. Default: rows of the "
+            "file of who is asked that nobody trained on.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="CSV file. Default: the standard output.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Ask the parties for predictions. Each one says which parties were absent.
+
+    At the label holder, while it runs [bold]colonnade join[/bold]; where nobody leads (mags), at
+    any device. For a folder of [bold]colonnade up[/bold] whose processes have ended, they are
+    started again from what they saved; of devices that run, the first that answers is asked.
+    """
+    _check_party_file(file)
+    from colonnade.cli import main
+    from colonnade.federation.asking import predictions
+    from colonnade.federation.asking.parties import awake, find_party
+
+    party = find_party(file)
+    chosen = _ids(ids)
+    with awake(file, party, main):
+        found = predictions.predict(party, chosen)
+    if as_json:
+        import msgspec
+
+        typer.echo(msgspec.json.encode(found).decode())
+        return
+    if out is None:
+        predictions.write_csv(found, sys.stdout)
+    else:
+        with out.open("w", newline="", encoding="utf-8") as target:
+            predictions.write_csv(found, target)
+    _say_absent(found, Console(stderr=True))
+
+
+def _check_party_file(path: Path) -> None:
+    """Before torch is imported, which takes seconds."""
+    from colonnade.common.file_kinds import PARTY, check_kind
+
+    if not path.is_dir():
+        check_kind(path, PARTY)
+
+
+def show_result(result: Result, folder: Path, console: Console) -> None:
+    from colonnade.common.private_files import as_private_as
+    from colonnade.experiments.report import write_report
+    from colonnade.experiments.table import Plan, cost_grid, render, summarise
+
+    plan = Plan((result.method,), (result.faults,), (result.seed,))
+    console.print(render(summarise([result], plan).grid()))
+    console.print(render(cost_grid([result], plan)))
+    for note in result.notes:
+        console.print(Text(f"Note: {note}"))
+    with as_private_as(folder):
+        page = write_report(folder)
+    console.print(Text(f"Report: {page}"), soft_wrap=True)
+
+
+def _progress(status: dict[str, Any]) -> str:
+    if not status:
+        return Stage.STARTING
+    parts = [f"{status['party']}: {status['stage']}"]
+    if status["stage"] == Stage.TRAINING:
+        parts.append(f"round {status['round']:,} of at most {status['rounds']:,}")
+    metrics = status.get("metrics", {})
+    parts += [f"{k} {v:.4f}" for k, v in metrics.items() if "accuracy" in k]
+    if away := status.get("away"):
+        parts.append("away: " + ", ".join(f"{p} {s:.0f} s" for p, s in away.items()))
+    return " · ".join(parts)
+
+
+def _document(result: Result, folder: Path) -> dict[str, Any]:
+    import msgspec
+
+    return {"folder": str(folder), "result": msgspec.to_builtins(result)}
+
+
+def _ids(text: str | None) -> list[str] | None:
+    if text is None:
+        return None
+    if text.startswith("@"):
+        path = Path(text[1:])
+        try:
+            words = path.read_text(encoding="utf-8").split()
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"--ids {text}: {path} cannot be read ({error})") from error
+    else:
+        words = [word.strip() for word in text.split(",") if word.strip()]
+    if not words:
+        raise InputError(f"--ids {text}: names no row")
+    return words
+
+
+def _say_absent(found: Predicted, console: Console) -> None:
+    absent = sorted({party for parties in found.absent for party in parties})
+    reasons = {party: found.reasons.get(party, "away") for party in absent}
+    who = f"without {with_reasons(reasons)}" if absent else "with every party"
+    what = "prediction" if len(found.ids) == 1 else "predictions"
+    console.print(Text(printable(f"{len(found.ids)} {what}, {who}.", 2000)))
+
+
+COMMANDS: tuple[Callable[..., None], ...] = (join, up, status, predict)

@@ -1,0 +1,28 @@
+"""Options that several commands have, and what they mean."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]
+Jobs = Annotated[
+    int | None, typer.Option("--jobs", "-j", min=1, help="Runs at a time. Default: one per core.")
+]
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        "--out",
+        "-o",
+        help="Output folder. Default: runs/<name>; colonnade-demo for the demo, "
+        "runs/<name>-<scale> for a reproduction.",
+    ),
+]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Start over instead of going on.")]
+
+
+def print_json(document: Any) -> None:
+    typer.echo(json.dumps(document, indent=2))

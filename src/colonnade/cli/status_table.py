@@ -1,0 +1,76 @@
+"""What `colonnade status` prints: a table of the parties, and a sentence for each thing that is not
+as it should be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from colonnade.federation.agreement.federation import Federation
+from colonnade.federation.asking.statuses import code_in
+from colonnade.federation.member.stage import Stage
+
+Told = Mapping[str, Any]  # what a party tells of itself; empty if it does not answer
+
+
+def show(federation: Federation, found: Mapping[str, Told], console: Console) -> None:
+    table = Table(box=box.SIMPLE_HEAD)
+    any_code = any(told.get("code") for told in found.values())
+    columns = ("party", "roles", "state", "round", "part of the model")
+    for column in (*columns, *(["code of its own"] if any_code else [])):
+        table.add_column(column)
+    for name in federation.members:
+        told, roles = found[name], ", ".join(federation.party(name).roles)
+        code = [Text(code_in(told))] if any_code else []
+        answers = bool(told) and "invalid" not in told
+        cells = map(Text, _cells(told)) if answers else (Text("no answer"), "", "")
+        table.add_row(name, roles, *cells, *code, style="" if answers else "dim")
+    console.print(table)
+    for sentence in sentences(found):
+        console.print(Text(sentence))
+
+
+def _cells(told: Told) -> tuple[str, str, str]:
+    """State, round, part of the model."""
+    training = told["stage"] == Stage.TRAINING
+    round = f"{told.get('round', 0):,} of {told.get('rounds', 0):,}" if training else ""
+    part = told.get("model", "")
+    return told["stage"], round, "none" if part == "untrained" else part
+
+
+def sentences(found: Mapping[str, Told]) -> Iterator[str]:
+    """How processes ended, who is away since when, and whom the model lacks."""
+    for name, told in found.items():
+        if "invalid" in told:
+            yield f"{name}: {told['invalid']}"
+        if "ended" in told:
+            yield f"{name}: {ended(told)}"
+    running = {name: told for name, told in found.items() if told and "ended" not in told}
+    for party, seen in _by_party(running, "away").items():
+        yield f"{party}: away since {max(seen.values()):.0f} s, as told by {', '.join(seen)}"
+    for party, seen in _by_party(found, "lacking").items():
+        yield f"The model lacks {party}: {next(iter(seen.values()))}"
+
+
+def _by_party(found: Mapping[str, Told], key: str) -> dict[str, dict[str, Any]]:
+    """What others tell of a party under this key, by whom it is told."""
+    result: dict[str, dict[str, Any]] = {}
+    for teller, told in found.items():
+        for party, fact in told.get(key, {}).items():
+            result.setdefault(party, {})[teller] = fact
+    return result
+
+
+def ended(told: Told) -> str:
+    """How and when a process ended."""
+    end = told["ended"]
+    at = f"{datetime.fromisoformat(end['at']):%Y-%m-%d %H:%M:%S} UTC"
+    during = f", while {end['during']}" if end["during"] != told["stage"] else ""
+    reason = f": {end['reason']}" if end["reason"] else ""
+    return f"{told['stage']} at {at}{during}{reason}"

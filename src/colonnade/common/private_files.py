@@ -1,0 +1,63 @@
+"""Files for one user of the machine only: keys, checkpoints, models, ledgers, results.
+
+Folders have mode 700 and files 600, whatever the umask, also those that were there before.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+log = logging.getLogger(__name__)
+
+OTHERS = 0o077  # the bits of a mode that let other users in
+
+
+@contextmanager
+def private(folder: Path, ours: Callable[[Path], bool] = lambda path: True) -> Iterator[None]:
+    """Within, whatever is written is for this user only, and so is what the folder holds already.
+    `ours`: which of its entries are Colonnade's. A folder that holds anything else is somebody's
+    own, and keeps its mode."""
+    before = os.umask(OTHERS)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _tighten(folder, ours)
+        yield
+    finally:
+        os.umask(before)
+
+
+@contextmanager
+def as_private_as(folder: Path) -> Iterator[None]:
+    """Within, what is written is for this user only, if the folder is."""
+    hidden = folder.is_dir() and not stat.S_IMODE(folder.stat().st_mode) & OTHERS
+    before = os.umask(OTHERS) if hidden else None
+    try:
+        yield
+    finally:
+        if before is not None:
+            os.umask(before)
+
+
+def _tighten(folder: Path, ours: Callable[[Path], bool]) -> None:
+    entries = list(folder.iterdir())
+    mine = [entry for entry in entries if ours(entry)]
+    for entry in mine:
+        if not entry.is_symlink():  # what it leads to is somebody else's
+            for path in (entry, *entry.rglob("*")):
+                _narrow(path)
+    if len(mine) == len(entries):
+        _narrow(folder)
+    if mode := stat.S_IMODE(folder.stat().st_mode) & OTHERS:
+        log.warning("%s: other users of this machine can look into it (mode %04o)", folder, mode)
+
+
+def _narrow(path: Path) -> None:
+    with suppress(OSError):  # of another user, or gone meanwhile
+        mode = stat.S_IMODE(path.lstat().st_mode)
+        if mode & OTHERS and not path.is_symlink():
+            path.chmod(mode & ~OTHERS)

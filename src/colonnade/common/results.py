@@ -1,0 +1,112 @@
+"""The output folder: `config.toml`, `results.jsonl`, `history/`, `ledger/`, `course/`, `models/`,
+`report.html`.
+
+One object per run in `results.jsonl`; the curve of a run in `history/<run>.jsonl`; what left each
+party in `ledger/<run>.jsonl`; how its test went, batch by batch, in `course/<run>.jsonl`. `<run>`
+is the `run` field of the result.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from colonnade.common.files import replacing
+from colonnade.errors import InputError
+
+RESULTS = "results.jsonl"
+CONFIG = "config.toml"
+
+
+class Result(msgspec.Struct, frozen=True):
+    """What one run (method × faults × seed) gave and what it cost."""
+
+    method: str
+    faults: str
+    seed: int
+    run: str  # names the run's files in history/, ledger/ and models/
+    metrics: dict[str, float | None]  # None: not a number, the run diverged
+    cost: dict[str, float | int | None]
+    notes: tuple[str, ...] = ()  # about the data, e.g. that it is a subset
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        return (self.method, self.faults, self.seed)
+
+
+def real(results: Sequence[Result]) -> bool:
+    """Whether these are runs of real federations, whose clock is the one on the wall."""
+    clocks = [(r.cost.get("virtual_seconds"), r.cost.get("wall_seconds")) for r in results]
+    return bool(clocks) and all(wall and wall == virtual for virtual, wall in clocks)
+
+
+class LedgerRow(msgspec.Struct, frozen=True):
+    """How much of one kind of content went over one link (or one bundle of links) in one phase."""
+
+    phase: str  # training | validation | inference
+    sender: str
+    receiver: str
+    kind: str
+    messages: int
+    bytes: int
+
+
+def read_results(folder: Path) -> list[Result]:
+    """Finished runs; a last line cut off by an interruption is ignored."""
+    return _read_lines(folder / RESULTS, Result)
+
+
+def read_history(folder: Path, run: str) -> list[dict[str, float]]:
+    return _read_lines(folder / "history" / f"{run}.jsonl", dict[str, Any])
+
+
+def read_accuracy_by_batch(folder: Path, run: str) -> list[dict[str, float]]:
+    """How a test went, batch by batch."""
+    return _read_lines(folder / "course" / f"{run}.jsonl", dict[str, Any])
+
+
+def read_ledger(folder: Path, run: str) -> list[LedgerRow]:
+    return _read_lines(folder / "ledger" / f"{run}.jsonl", LedgerRow)
+
+
+def append_result(folder: Path, result: Result) -> None:
+    with (folder / RESULTS).open("ab") as file:
+        file.write(msgspec.json.encode(result) + b"\n")
+
+
+def write_lines(path: Path, rows: Iterable[Any]) -> None:
+    """JSON lines, whole or not at all."""
+    with replacing(path) as partial:
+        partial.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+
+
+def write_results(folder: Path, results: Sequence[Result]) -> None:
+    write_lines(folder / RESULTS, results)
+
+
+def slug(name: str) -> str:
+    """A name as part of a file name."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:60] or "x"
+
+
+def _read_lines(path: Path, kind: Any) -> list[Any]:
+    if not path.exists():
+        return []
+    decoder = msgspec.json.Decoder(kind)
+    lines = path.read_bytes().split(b"\n")
+    last = len(lines) if lines[-1] else 0  # no newline at the end: the writer was interrupted
+    rows = []
+    for number, line in enumerate(lines, 1):
+        try:
+            if line:
+                rows.append(decoder.decode(line))
+        except msgspec.DecodeError as error:
+            if number != last:
+                raise InputError(
+                    f"{path}, line {number}: damaged ({error}); run again with --fresh"
+                ) from error
+    return rows

@@ -1,0 +1,150 @@
+"""The tables of a federation file: roles, parties, rows, the network."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import msgspec
+import numpy as np
+
+from colonnade.data.rows import RowSplit, split_rows
+from colonnade.errors import InputError
+from colonnade.federation.keys.names import host_names
+from colonnade.learning.algorithm import Algorithm
+from colonnade.learning.task import Task
+from colonnade.network.spec import GraphSpec
+
+
+@dataclass(frozen=True)
+class Roles:
+    """The groups of an algorithm, by name."""
+
+    columns: str
+    labels: str | None  # None: all column holders have them, and nobody leads
+    others: tuple[str, ...]
+    optional: tuple[str, ...]
+
+    @classmethod
+    def of(cls, kind: type[Algorithm]) -> Roles:
+        """As the algorithm has them when nothing is set."""
+        nothing = {"train": 1, "validation": 0, "test": 0, "extra": 0}
+        task = Task(("a", "b"), (1, 1), ((1,), (1,)), 2, nothing, seed=0)
+        plays = kind(kind.settings(name=kind.name, algorithm=kind.name), task)
+        columns, labels = plays.columns.name, plays.labels.name if kind.led else None
+        known = (columns, labels, *kind.outside)
+        drawn = [g.name for g in plays.groups if set(g.parties) <= set(plays.columns.parties)]
+        others = tuple(g.name for g in plays.groups if g.name not in (*known, *drawn))
+        return cls(columns, labels, others, kind.optional)
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        return (self.columns, *self.others, *([self.labels] if self.labels else []))
+
+
+class PartySpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A `[[parties]]` table. `role = "x"` in the file is short for `roles = ["x"]`."""
+
+    name: str
+    roles: tuple[str, ...]
+    endpoint: str | None = None  # host:port, where others connect to it
+    columns: int | None = None  # how many it brings
+
+
+class RowsSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The `[rows]` table: what the parties' own files hold."""
+
+    aligned: int  # rows that every column holder and the label holder have
+    classes: int
+    validation: float = 0.1  # share of what the test rows leave
+    test: float = 0.2  # share of all rows
+
+    def __post_init__(self) -> None:
+        for key, least in (("aligned", 1), ("classes", 2)):
+            if getattr(self, key) < least:
+                raise InputError(f"rows.{key} = {getattr(self, key)}: expected {least} or more.")
+        for key in ("validation", "test"):
+            if not 0 <= getattr(self, key) < 1:
+                raise InputError(
+                    f"rows.{key} = {getattr(self, key):g}: expected a share from 0 to below 1, "
+                    "e.g. 0.2."
+                )
+        left = self.aligned - round(self.test * self.aligned)
+        if left - round(self.validation * left) < 1:
+            raise InputError(
+                f"rows.aligned = {self.aligned}: test = {self.test:g} and validation = "
+                f"{self.validation:g} leave no rows to train on."
+            )
+
+    def split(self, seed: int) -> RowSplit:
+        """Which rows are for what. Nobody's labels play a part, as every party must draw the
+        same."""
+        unlabelled = np.zeros(self.aligned, dtype=np.int64)
+        return split_rows(
+            unlabelled, seed, official=None, test=self.test, validation=self.validation
+        )
+
+
+class ConnectionSpec(GraphSpec, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The `[network]` table of a federation."""
+
+    transport: Literal["tls", "tcp"] = "tls"  # tcp: nothing is encrypted, nobody proves who it is
+    hub: str | None = None  # the party that everybody connects to
+    lease: float = 1.5  # seconds until a silent party counts as away
+    patience: float = 1.0  # seconds that others wait for a slow party where they need not wait
+    # Seconds that the label holder waits for everybody before it begins; not set: as long as it
+    # takes. Where nobody leads: 60, then for a majority.
+    gather: float | None = None
+    silence: float = 30.0  # seconds that a party which is there may owe a message
+    loudness: float = 1e4  # numbers so many times as large as the first ones are refused; 0: none
+    extra_epochs: int = 10  # at most, at the end, while a party that is there lacks the best model
+    largest: int = 64  # megabytes of one message
+    quota: int | None = None  # megabytes of one sender's messages in memory; default: 8 × largest
+
+    def __post_init__(self) -> None:
+        for key in ("lease", "largest", "silence"):
+            if not 0 < getattr(self, key) < math.inf:
+                raise InputError(f"network.{key} = {getattr(self, key):g}: expected more than 0.")
+        for key in ("patience", "gather"):
+            value = getattr(self, key)
+            if value is not None and not 0 <= value < math.inf:
+                raise InputError(f"network.{key} = {value:g}: expected 0 or more seconds.")
+        for key in ("loudness", "extra_epochs"):
+            if not 0 <= getattr(self, key) < math.inf:
+                raise InputError(f"network.{key} = {getattr(self, key):g}: expected 0 or more.")
+        if self.quota is not None and self.quota < 2 * self.largest:
+            raise InputError(
+                f"network.quota = {self.quota}: expected at least twice network.largest, "
+                f"{2 * self.largest} or more, for a message that waits while another one comes."
+            )
+
+    @property
+    def quota_bytes(self) -> int:
+        return (8 * self.largest if self.quota is None else self.quota) * 2**20
+
+    @property
+    def returns(self) -> float:
+        """Seconds that those who are away are waited for, where they are worth it: before the test,
+        and before a training ends whose best model they lack."""
+        return 60.0 if self.gather is None else self.gather
+
+
+def address(endpoint: str, where: str, *, listening: bool = False) -> tuple[str, int]:
+    """Host and port. `listening`: every address of a machine (0.0.0.0) will do."""
+    host, _, port = endpoint.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]") if host.endswith("]") else host
+    whole = f'{where} = "{endpoint}"'
+    if not host or not port.isdecimal() or (":" in host and not endpoint.startswith("[")):
+        raise InputError(
+            f'{whole}: expected host:port, e.g. "clinic.example:7447", or "[::1]:7447" for an '
+            "IPv6 address."
+        )
+    if not 0 < int(port) < 2**16:
+        raise InputError(f"{whole}: the port must be 1 to 65535.")
+    if not (listening and host in ("0.0.0.0", "::")):
+        try:
+            host_names([host])
+        except InputError as error:
+            raise InputError(f"{whole}: {str(error).removeprefix('hosts: ')}") from None
+    return host, int(port)

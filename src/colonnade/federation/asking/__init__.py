@@ -1,0 +1,1 @@
+"""Asking a running federation how its parties are, and for predictions."""

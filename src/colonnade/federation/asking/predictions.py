@@ -1,0 +1,66 @@
+"""Predictions of a running federation: asked for, checked, and written as CSV."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Sequence
+from typing import TextIO
+
+import msgspec
+
+from colonnade.common.text import printable
+from colonnade.errors import ColonnadeError, InputError
+from colonnade.federation.agreement.party_file import PartyFile
+from colonnade.federation.asking.parties import answers
+from colonnade.federation.member.prediction_requests import Asked, Predicted
+from colonnade.federation.member.process import visiting
+from colonnade.network.transport.zenoh import ask
+from colonnade.network.wire import read_note
+
+ANSWER = 60.0  # seconds for one request
+ERROR = 1000  # characters of an error that was answered
+
+
+def predict(party: PartyFile, ids: Sequence[str] | None) -> Predicted:
+    """Predictions of those who are there."""
+    need_leader(party, "predict")
+    request = msgspec.json.encode(Asked(None if ids is None else list(ids)))
+    place, answer = visiting(party), None
+    if answers(party):  # who is not there would be waited for as long as an answer may take
+        answer = ask(place, party.party, "predict", request, timeout=ANSWER)
+    if answer is None:
+        raise ColonnadeError(
+            f"{party.party} does not answer; it must be running: colonnade join {party.source}"
+        )
+    return read_answer(answer, party.party)
+
+
+def read_answer(answer: bytes, party: str) -> Predicted:
+    """What was answered, if that is predictions."""
+    found = read_note(answer, Predicted)
+    if found.error:
+        raise ColonnadeError(printable(found.error, ERROR))
+    rows = {len(column) for column in (found.ids, found.predictions, found.probabilities)}
+    numbers = range(len(found.classes))
+    if rows != {len(found.absent)} or any(number not in numbers for number in found.predictions):
+        raise ColonnadeError(f"{party} answers with something that is no list of predictions")
+    return found
+
+
+def need_leader(party: PartyFile, command: str) -> None:
+    leader = party.federation.leader
+    if leader is not None and party.party != leader:
+        raise InputError(
+            f"{party.source}: {command} is for the label holder, {leader!r}: only it learns the "
+            "predictions"
+        )
+
+
+def write_csv(found: Predicted, file: TextIO) -> None:
+    shown: Callable[[str], str] = printable if file.isatty() else str
+    writer = csv.writer(file)
+    writer.writerow(["id", "prediction", "probability", "absent"])
+    rows = zip(found.ids, found.predictions, found.probabilities, found.absent, strict=True)
+    for one, number, probability, absent in rows:
+        words = (one, found.classes[number], f"{probability:.4f}", " ".join(absent))
+        writer.writerow([shown(word) for word in words])

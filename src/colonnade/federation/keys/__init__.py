@@ -1,0 +1,1 @@
+"""Who a party is: keys, certificates, and the authority that signs them."""

@@ -1,0 +1,74 @@
+"""Writing files in a thread of its own, so that a training does not wait for the disk."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from colonnade.errors import ColonnadeError
+
+log = logging.getLogger(__name__)
+
+PAUSE = 30.0  # seconds
+
+Job = Callable[[], None]
+
+
+class Trouble:
+    """Tells that something cannot be written: at once, then at most every half a minute; and when
+    it can be written again."""
+
+    def __init__(self, log: logging.Logger) -> None:
+        self.log, self.next, self.count = log, 0.0, 0
+        self.lasts = False  # and was told
+
+    def tell(self, text: str) -> None:
+        self.count += 1
+        if time.monotonic() >= self.next:
+            self.next, self.lasts = time.monotonic() + PAUSE, True
+            self.log.error("%s (%d such errors so far)", text, self.count)
+
+    def over(self, what: str) -> None:
+        """Something was written."""
+        if self.lasts:
+            self.lasts = False
+            self.log.info("%s: written again", what)
+
+
+class BackgroundWriter:
+    """Does the newest job; one that still waits when a newer one comes is left out."""
+
+    def __init__(self, trouble: Trouble | None = None) -> None:
+        self._trouble = trouble or Trouble(log)
+        self._changed = threading.Condition()
+        self._next: Job | None = None
+        self._busy = False
+        threading.Thread(target=self._work, daemon=True, name="writing").start()
+
+    def __call__(self, job: Job) -> None:
+        with self._changed:
+            self._next = job
+            self._changed.notify_all()
+
+    def wait(self) -> None:
+        """Until everything is written."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._next is None and not self._busy)
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._next is not None)
+                job, self._next, self._busy = self._next, None, True
+            try:
+                if job is not None:
+                    job()
+                    self._trouble.over("checkpoint")
+            except ColonnadeError as error:
+                self._trouble.tell(str(error))
+            finally:
+                with self._changed:
+                    self._busy = False
+                    self._changed.notify_all()

@@ -1,0 +1,26 @@
+"""What a party's output folder holds, by name."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from colonnade.common.files import PARTIAL
+from colonnade.common.results import CONFIG, RESULTS
+
+LOCK, STATUS, LOG = "lock", "status.json", "log.txt"
+KEPT = ("checkpoints", "history", "ledger", "models")  # folders
+WRITTEN = (CONFIG, RESULTS, STATUS, "report.html", "code.json", LOG, LOCK)  # files
+
+
+def of_a_party(path: Path) -> bool:
+    """Whether Colonnade wrote this entry of a party's folder."""
+    return path.name.removesuffix(PARTIAL) in (*KEPT, *WRITTEN)
+
+
+def clear(folder: Path) -> None:
+    """Remove checkpoints and results; never the party's data or keys."""
+    for part in KEPT:
+        shutil.rmtree(folder / part, ignore_errors=True)
+    for part in WRITTEN:
+        (folder / part).unlink(missing_ok=True)

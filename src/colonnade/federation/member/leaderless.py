@@ -1,0 +1,278 @@
+"""A party of a federation in which nobody leads (MAGS): every device tests for itself, and whoever
+is asked for predictions calls the others.
+
+A call goes from neighbour to neighbour. Whoever hears of it does its part at once, beside whatever
+else it is doing, and waits for nobody longer than `patience`.
+
+A call names its caller, and calls of one caller are numbered, so that each is heard of once. Nobody
+can check who a call that was passed on is from. A neighbour's calls are therefore taken from that
+neighbour only, as long as it is there; a number far ahead of the own clock is refused; and whoever
+hears a call in a neighbour's name tells that neighbour, so that its next call has a higher number.
+"""
+
+from __future__ import annotations
+
+import logging
+import zlib
+from collections import deque
+from typing import Any, cast
+
+from torch import Tensor
+
+from colonnade.common.text import with_reasons
+from colonnade.errors import Unsuited
+from colonnade.federation.agreement.federation import Federation
+from colonnade.federation.member.member import RETURN, TESTED_WITHOUT, Answer, Call, Member, text
+from colonnade.federation.member.stage import Stage
+from colonnade.learning.training import measure
+from colonnade.network import ABSENT, is_absent
+from colonnade.network.clock import SECOND
+from colonnade.network.live import Live
+from colonnade.network.network import Place
+from colonnade.network.parts import Version
+from colonnade.network.post import CALL, DAY, END, Peer
+from colonnade.network.wire import WireError, read_note
+
+log = logging.getLogger(__name__)
+
+TESTING: Place = (END, 1)
+TESTED: Place = (END, 2, 0)
+OWN = "messages and bytes are those that left this device"
+
+
+class LeaderlessMember(Member):
+    def __init__(self, *arguments: Any, born: int, **more: Any) -> None:
+        super().__init__(*arguments, born=born, **more)
+        self.asked = born  # so that calls of another life are not taken for new ones
+        self.heard_of: dict[str, int] = {}  # the newest call of each caller
+        self.busy = 0  # answers that are being worked on
+        self.tested = False
+        self.in_use: Version | None = None  # the version that most keep
+        self.to_do: dict[str, deque[Call]] = {}  # by caller; there while one is worked off
+
+    async def train(self, net: Live) -> None:
+        """Where nobody leads, the one that fits fewer of its neighbours than not is wrong."""
+        if len(set(self.complaints.values())) > len(self.agreeing):
+            raise Unsuited(f"{'; '.join(self.complaints)}; all parties need the same")
+        await super().train(net)
+
+    def greeted(self, sender: str, note: str) -> None:
+        super().greeted(sender, note)
+        if self.state.stage == Stage.WAITING and 2 * len(self.strangers) > len(self.post.peers):
+            raise Unsuited(f"{'; '.join(self.complaints)}; all parties need the same")
+
+    async def afterwards(self) -> None:
+        known = self.record.known() if self.trained_before else None
+        await self.assemble(RETURN if known else self.post.returns)
+        self.choose_version()
+        self.state.stage = Stage.TESTING
+        self.state.result = known
+        if self.state.result is None:
+            there = [peer for peer in self.post.peers.values() if peer.there]
+            missed = self.trained_before or 2 * sum(p.reached(TESTED) for p in there) > len(there)
+            test = self.test_late if missed else self.test_with_all
+            metrics, away = await test()
+            self.tell_tested()
+            if away:
+                await self.assemble(self.post.returns)
+            if self.worth_another_try(away):
+                metrics, away = await self.test_late()
+            self.state.metrics |= metrics
+            notes = [*self.own.data.notes, OWN]
+            notes += [f"{TESTED_WITHOUT} {with_reasons(away)}"] if away else []
+            if self.version is None:
+                notes.append(self.why_not())
+            notes += self.about_the_model() + self.attendance.notes()
+            self.report_result(metrics, notes)
+        self.tell_tested()
+        self.state.stage = Stage.ANSWERING
+        while not self.once:
+            if (question := await self.next_question()) is not None:
+                question.reply(await self.ask(question.ids))
+        await self.see_off()
+        self.over = True
+
+    def tell_tested(self) -> None:
+        self.post.reach(TESTED)
+        for party in self.post.present():
+            self.post.beat(party)
+        self.tested = True
+
+    def unsettled(self, party: str, peer: Peer, patience: int) -> bool:
+        """Before its first test nobody waits for one that is away while others have begun."""
+        begun = any(k.there and k.reached(TESTING) for k in self.post.peers.values())
+        hurry = begun and not self.tested and not peer.there
+        return super().unsettled(party, peer, patience) and not hurry
+
+    def choose_version(self) -> None:
+        """Of the versions that this device keeps, the one that most neighbours keep as well; of
+        two, the best. A device that lacks a version which most of those who are there keep was away
+        when it was made: it has no part of the model and cannot answer."""
+        there = [self.post.parts_of[p] for p in self.post.present() if p in self.post.parts_of]
+        all_ = [self.post.parts, *there]
+        best = self.algorithm.training.progress["best"]
+
+        def support(version: Version) -> int:
+            return sum(parts.have(version) for parts in all_)
+
+        others = {kept.version for parts in there for kept in parts.kept}
+        mine = {kept.version for kept in self.post.parts.kept}
+        most = max(others - mine, key=support, default=None)
+        if mine:
+            self.in_use = max(mine, key=lambda v: (support(v), v[1] == best, v))
+        if most is not None and 2 * support(most) > len(all_):
+            self.in_use = max([*mine, most], key=support)
+        if self.in_use is None or not self.use(self.in_use):
+            log.warning("%s", self.why_not())
+
+    def why_not(self) -> str:
+        """Why this device cannot answer."""
+        why = "untrained" if self.in_use is None else self.post.parts.lack(self.in_use)
+        return f"{self.party} has no part of the model of its neighbours: {why or 'untrained'}"
+
+    async def test_with_all(self) -> tuple[dict[str, float], dict[str, str]]:
+        """When all are done with the training, they test together. Metrics, and who was missed."""
+        if self.version is None or not self.algorithm.data.test.rows:
+            return {}, {}
+        there = self.post.present()
+        if not self.ready_for(self.version):
+            return {}, {self.party: "busy with another version"}
+        self.busy += 1
+        net = self.quickly((*TESTING, *self.version), "test")
+        metrics = await self.algorithm.test(net)
+        self.busy -= 1
+        self.post.passes((*TESTING, END, 0), forget=True)
+        return metrics, self.absent(there, net.silent, {})
+
+    async def test_late(self) -> tuple[dict[str, float], dict[str, str]]:
+        """Who was away then asks the others to do so once more."""
+        part = self.algorithm.data.test
+        if self.version is None or not part.rows:
+            return {}, {}
+        answer = await self.ask_until_heard()
+        known = not is_absent(answer.logits)
+        return measure(answer.logits, part.y, "test") if known else {}, answer.absent
+
+    async def see_off(self) -> None:
+        """Who leaves at once is missed by those who are still testing, or not back yet."""
+        done: set[str] = set()
+        limit = self.clock.now + int(self.post.returns * SECOND)
+        while self.clock.now < limit:
+            done |= {p for p, peer in self.post.peers.items() if peer.reached(TESTED)}
+            if len(done) == len(self.post.peers):
+                break
+            await self.clock.wait(self.post.news, limit)
+
+    # -- questions --------------------------------------------------------------------------------
+
+    async def ask(self, ids: list[str] | None) -> Answer:
+        """What this device makes of these rows, with the help of those that are there."""
+        self.asked += 1
+        call = Call(self.asked, ids, caller=self.party, version=self.version)
+        there = self.post.present()
+        if not self.ready_for(call.version):
+            return Answer(cast(Tensor, ABSENT), {self.party: self.post.parts.newest()})
+        self.pass_on(call, there)
+        self.busy += 1
+        net = self.beside(call)
+        logits = await self.algorithm.predict(net, self.part(ids))
+        self.busy -= 1
+        self.post.passes((*self.place_of(call), END, 0), forget=True)
+        self.note()
+        return Answer(logits, self.absent(there, net.silent, {}))
+
+    def ready_for(self, version: Version | None) -> bool:
+        """One version at a time: while this device answers for one, it does not for another. Who
+        calls chooses the version; this device's own choice stays as it is."""
+        versions = self.algorithm.training.versions
+        if version is None or (self.busy and version != versions.used):
+            return False
+        return versions.use(version)
+
+    def called(self, sender: str, note: str) -> None:
+        call = read_note(note, Call)
+        if call.caller not in self.federation.members:
+            raise WireError("a call of somebody who is not a member")
+        own = call.caller == self.party
+        if call.number > self.post.latest() + (DAY if own else 0):
+            raise WireError("a call to come: its clock is days ahead of ours, or ours is wrong")
+        if own:  # others have heard of a later call of ours
+            self.asked = max(self.asked, call.number)
+            return
+        neighbour = self.post.peers.get(call.caller)
+        if neighbour is not None and neighbour.there and sender != call.caller:
+            if call.number > self.heard_of.get(call.caller, 0):  # before its own word, or forged
+                self.pass_on(Call(call.number, caller=call.caller), [call.caller])
+            return
+        self.hear_of(call, sender)
+
+    def hear_of(self, call: Call, sender: str) -> None:
+        newest = self.heard_of.get(call.caller, 0)
+        if call.number <= newest:
+            if sender == call.caller and call.number < newest:  # its clock was set back
+                self.pass_on(Call(newest, caller=sender), [sender])
+            return
+        self.heard_of[call.caller] = call.number
+        others = [p for p in self.post.present() if p not in (sender, call.caller)]
+        self.pass_on(call, others)
+        if not self.state.stage.after_training or not self.knows(call):  # its ids are not kept
+            self.forget(call)
+        elif call.caller in self.to_do:
+            self.to_do[call.caller].append(call)
+        else:
+            self.to_do[call.caller] = deque([call], maxlen=1)  # it has given up those before
+            self.clock.spawn(self.work_off(call.caller), f"calls of {call.caller}")
+
+    def changed(self, party: str, there: bool) -> None:
+        super().changed(party, there)
+        if there and party in self.heard_of:  # others may have called in its name
+            self.pass_on(Call(self.heard_of[party], caller=party), [party])
+
+    async def work_off(self, caller: str) -> None:
+        calls = self.to_do[caller]
+        while calls:
+            call = calls.pop()
+            if not self.ready_for(call.version):
+                self.forget(call)
+                continue
+            self.busy += 1
+            try:
+                await self.algorithm.predict(self.beside(call), self.part(call.ids))
+                self.note()
+            except Exception as error:
+                self.post.refuse(caller, "a call that cannot be answered", error)
+            finally:
+                self.busy -= 1
+            self.forget(call)
+        del self.to_do[caller]
+
+    def forget(self, call: Call) -> None:
+        """What others sent for it, or send from now on, is void."""
+        self.post.passes((*self.place_of(call), END, 0), forget=True)
+
+    def pass_on(self, call: Call, parties: list[str]) -> None:
+        for party in parties:
+            self.post.tell(party, CALL, note=text(call))
+
+    def beside(self, call: Call) -> Live:
+        return self.quickly(self.place_of(call), f"call of {call.caller}")
+
+    def place_of(self, call: Call) -> Place:
+        """Calls of different devices go on side by side, each in a branch of its own; what is sent
+        for other rows, because somebody told of another call, is not taken for an answer."""
+        rows = zlib.crc32("\x1f".join(call.ids or []).encode())
+        number = ~self.federation.members.index(call.caller)
+        return (END, number, call.number, rows, *(call.version or ()))
+
+    def quickly(self, place: Place, program: str) -> Live:
+        for peer in self.post.peers.values():  # who was late in training need not be so now
+            peer.late = peer.late and not peer.reached((END, 0))
+        net = Live(self.post, program, patience=self.patience)
+        net.place, net.phase, net.ledger = place, "inference", self.record.ledger
+        net.impatient = True
+        return net
+
+
+def member_kind(federation: Federation) -> type[Member]:
+    """How a party of this federation lives."""
+    return LeaderlessMember if federation.leader is None else Member

@@ -1,0 +1,322 @@
+"""All parties as processes of this machine: `colonnade up`, to try things.
+
+Each party is what it would be elsewhere: a process of its own with a certificate, a party file and
+a folder, started by `colonnade join`. With `kill_every`, processes are killed at random and started
+again, for as long as the training goes on.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+from random import Random, SystemRandom
+from typing import Any
+
+import tomli_w
+
+from colonnade.common.party_names import AUTHORITY
+from colonnade.common.private_files import private
+from colonnade.common.results import Result, read_results
+from colonnade.common.toml import Table, read_toml
+from colonnade.common.user_code import FACTORIES, code_folder
+from colonnade.errors import ColonnadeError, InputError
+from colonnade.federation.agreement.federation import Federation
+from colonnade.federation.keys.certificates import make_authority, make_certificate
+from colonnade.federation.keys.identity import Identity
+from colonnade.federation.member.folder import LOG, STATUS, clear
+from colonnade.federation.member.member import TESTED_WITHOUT
+from colonnade.federation.member.stage import LIFE, Stage
+from colonnade.federation.member.status import read_status
+
+FEDERATION, KEYS = "federation.toml", "keys"
+POLITE = 5.0  # seconds to leave, before a process is killed
+
+
+Main = Callable[[], None]  # the command line: runs what `sys.argv` says
+
+
+def begin(*arguments: Any) -> None:
+    """In the new process, where this is imported already."""
+    from colonnade.federation.member import fork_server
+
+    fork_server.join(*arguments)
+
+
+@dataclass
+class Chaos:
+    """Kills a random process about every so many seconds; it comes back 1 to 3 seconds later."""
+
+    every: float
+    random: Random
+    due: float = 0.0
+    kills: int = 0
+    returns: dict[str, float] = field(default_factory=dict)
+
+    def schedule(self, now: float) -> None:
+        self.due = now + self.every * self.random.uniform(0.5, 1.5)
+
+
+class Local:
+    """The processes of a federation on this machine. `main`: what each of them runs, with the words
+    `colonnade join PARTY.toml`. `serve`: they go on answering questions after the test."""
+
+    def __init__(
+        self, federation: Federation, folder: Path, main: Main, *, serve: bool = False
+    ) -> None:
+        self.federation, self.folder, self.main, self.serve = federation, folder, main, serve
+        self.processes: dict[str, ForkServerProcess] = {}
+        self.born = get_context("forkserver")
+        self.born.set_forkserver_preload(
+            ["colonnade.federation.member.fork_server", main.__module__]
+        )
+        os.environ["COLONNADE_FORK_SERVER"] = str(folder / FEDERATION)
+
+    def start(self, party: str) -> None:
+        folder = self.folder / party
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (folder / STATUS).unlink(missing_ok=True)
+        once = not self.serve and self.federation.leader is not None  # equals need each other
+        arguments = (self.main, self.folder / f"{party}.toml", folder / LOG, once)
+        process = self.born.Process(target=begin, args=arguments, name=party)
+        process.start()
+        self.processes[party] = process
+
+    def kill(self, party: str) -> None:
+        """As a power cut would."""
+        process = self.processes.pop(party)
+        process.kill()
+        process.join()
+
+    def stop(self) -> None:
+        """Ask all to leave; kill who does not."""
+        for process in self.processes.values():
+            process.terminate()
+        deadline = time.monotonic() + POLITE
+        for process in self.processes.values():
+            process.join(max(0.1, deadline - time.monotonic()))
+            if process.exitcode is None:
+                process.kill()
+                process.join()
+        self.processes.clear()
+
+    def stage(self) -> Stage:
+        """Of the label holder; where nobody leads, of those who are not as far as others."""
+        federation = self.federation
+        watched = [federation.leader] if federation.leader else self.processes
+        told = [read_status(self.folder / p).get("stage") for p in watched]
+        stages = [Stage(stage) if stage in LIFE else Stage.STARTING for stage in told]
+        return min(stages, key=LIFE.index, default=Stage.STARTING)
+
+    def over(self) -> bool:
+        """The label holder has left; or all have been tested, where nobody leads."""
+        if self.federation.leader is None:
+            everybody = len(self.processes) == len(self.federation.members)
+            return everybody and self.stage() == Stage.ANSWERING
+        process = self.processes.get(self.federation.leader)
+        return process is not None and process.exitcode == 0
+
+    def check(self) -> None:
+        """A process that ended with an error takes the whole trial with it."""
+        for party, process in self.processes.items():
+            code = process.exitcode
+            if code not in (None, 0):
+                kind = InputError if code == 2 else ColonnadeError
+                raise kind(f"{party} ended with an error: {last_words(self.folder / party / LOG)}")
+
+
+def up(
+    federation: Federation,
+    source: Path,
+    folder: Path,
+    main: Main,
+    *,
+    kill_every: float | None = None,
+    seed: int | None = None,
+    watch: Callable[[dict[str, Any]], None] = lambda status: None,
+    say: Callable[[str], None] = lambda text: None,
+) -> Result:
+    """Train with one process per party, to the end; the result is the label holder's."""
+    prepare(federation, source, folder)
+    chaos = None if kill_every is None else begin_chaos(kill_every, seed, say)
+    with private(folder), running(Local(federation, folder, main)) as local:
+        _wait(local, chaos, watch, say)
+    found = [one for party in federation.label_holders for one in read_results(folder / party)]
+    if not found:
+        raise ColonnadeError(f"{federation.speaker} has no result; see {folder}")
+    found.sort(key=lambda one: (not one.metrics, lacks(one)))  # of equals, one that lacks nobody
+    if chaos is not None:
+        say(f"{chaos.kills} processes were killed while the training went on.")
+    return found[0]
+
+
+def lacks(result: Result) -> int:
+    """How many parties a result's model, or its test, was made without."""
+    return sum(note.startswith(("the model lacks", TESTED_WITHOUT)) for note in result.notes)
+
+
+@contextmanager
+def running(local: Local) -> Iterator[Local]:
+    try:
+        for party in local.federation.members:
+            local.start(party)
+        yield local
+    finally:
+        local.stop()
+
+
+def _wait(
+    local: Local,
+    chaos: Chaos | None,
+    watch: Callable[[dict[str, Any]], None],
+    say: Callable[[str], None],
+) -> None:
+    while True:
+        time.sleep(0.1)
+        local.check()
+        speaker = local.federation.speaker
+        watch(read_status(local.folder / speaker))
+        if local.over():
+            return
+        if chaos is not None:
+            stir(local, chaos, say)
+
+
+def begin_chaos(every: float, seed: int | None, say: Callable[[str], None]) -> Chaos:
+    if seed is None:
+        seed = SystemRandom().randrange(2**31)
+    say(f"chaos: a process is killed about every {every:g} s; --chaos-seed {seed}")
+    return Chaos(every, Random(seed))
+
+
+def stir(local: Local, chaos: Chaos, say: Callable[[str], None]) -> None:
+    """What is due: a process to be killed, others to come back."""
+    now, stage = time.monotonic(), local.stage()
+    for party, when in list(chaos.returns.items()):
+        if now >= when:
+            del chaos.returns[party]
+            local.start(party)
+    if stage.after_training:
+        return
+    if stage == Stage.TRAINING and chaos.due == 0.0:
+        chaos.schedule(now)
+    if chaos.due and now >= chaos.due and local.processes:
+        party = chaos.random.choice(sorted(local.processes))
+        local.kill(party)
+        chaos.kills += 1
+        chaos.returns[party] = now + chaos.random.uniform(1, 3)
+        say(f"killed {party}")
+        chaos.schedule(now)
+
+
+# -- files -----------------------------------------------------------------------------------------
+
+
+def prepare(federation: Federation, source: Path, folder: Path) -> None:
+    """Endpoints, keys and party files of a federation on this machine."""
+    if (folder / FEDERATION).exists():
+        known = read_toml(folder / FEDERATION)
+        if _without_endpoints(known) != _without_endpoints(federation.table()):
+            raise InputError(
+                f"{folder}: holds another federation; choose another folder with --out, or start "
+                "over there with --fresh"
+            )
+    elif folder.exists() and any(folder.iterdir()):
+        raise InputError(f"{folder}: is not empty and holds no federation; choose another --out")
+    with private(folder):
+        _write_files(federation, source, folder)
+
+
+def clear_all(folder: Path, members: tuple[str, ...]) -> None:
+    """Remove what an earlier `up` left in its folder: the state of every party, files and keys."""
+    if not (folder / FEDERATION).exists():
+        return
+    before = [str(party["name"]) for party in read_toml(folder / FEDERATION).get("parties", [])]
+    for party in dict.fromkeys([*members, *before]):
+        clear(folder / party)
+        with suppress(OSError):  # not there, or not empty
+            (folder / party).rmdir()
+        (folder / f"{party}.toml").unlink(missing_ok=True)
+    shutil.rmtree(folder / KEYS, ignore_errors=True)
+    (folder / FEDERATION).unlink()
+
+
+def _write_files(federation: Federation, source: Path, folder: Path) -> None:
+    members = federation.members
+    local = federation.with_endpoints(dict(zip(members, free_addresses(len(members)), strict=True)))
+    (folder / FEDERATION).write_text(local.toml(), encoding="utf-8")
+    if federation.network.transport == "tls":
+        _make_keys(local, folder / KEYS)
+    for party in members:
+        (folder / f"{party}.toml").write_text(
+            tomli_w.dumps(party_table(federation, party, source)), encoding="utf-8"
+        )
+
+
+def _make_keys(federation: Federation, keys: Path) -> None:
+    if not Identity.of(keys, AUTHORITY).certificate.exists():
+        make_authority(keys, federation.name)
+    for party in federation.members:
+        if not Identity.of(keys, party).certificate.exists():
+            make_certificate(keys, party)
+
+
+def party_table(federation: Federation, party: str, source: Path) -> Table:
+    """The party file for this machine; its data and its own models are those of the party file
+    beside the federation file."""
+    table: Table = {"federation": FEDERATION, "party": party, "folder": party}
+    if federation.network.transport == "tls":
+        table["keys"] = KEYS
+    holds = {*federation.clients, *federation.label_holders}
+    beside = source.parent / f"{party}.toml"
+    given = read_toml(beside) if beside.exists() else {}
+    if given.get("party") == party:
+        table |= _models(given, beside)
+    if federation.rows is None or party not in holds:
+        return table
+    if not beside.exists():
+        raise InputError(
+            f"{beside}: missing; {party} has data, so its party file is needed beside {source}"
+        )
+    data = dict(given.get("data", {}))
+    if "path" in data:
+        data["path"] = str((beside.parent / Path(data["path"]).expanduser()).resolve())
+    return {**table, "data": data}
+
+
+def _models(given: Table, beside: Path) -> Table:
+    """The models of its own that a party file names, and where their modules are."""
+    models = {key: given[key] for key in FACTORIES if key in given}
+    if not models:
+        return {}
+    code = code_folder(given.get("code"), beside.parent) or beside.parent
+    return {**models, "code": str(code.resolve())}
+
+
+def _without_endpoints(table: Table) -> Table:
+    parties = [{k: v for k, v in p.items() if k != "endpoint"} for p in table.get("parties", [])]
+    return {**table, "parties": parties}
+
+
+def free_addresses(count: int) -> list[str]:
+    """Of this machine only, and free at this moment."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
+    finally:
+        for one in sockets:
+            one.close()
+
+
+def last_words(path: Path) -> str:
+    lines = [line.strip() for line in path.read_text(errors="replace").splitlines() if line.strip()]
+    return " ".join(lines[-3:])[-1000:] or f"no reason given; see {path}"

@@ -1,0 +1,237 @@
+"""A party's own rows, ready to join with; everybody else's take no memory and hold nothing.
+
+Which rows are aligned: the first `rows.aligned` of the file, at every party. With an id column they
+need not be in the same order, only be the same ones: each party puts them in the order of their
+ids, and parties compare the `fingerprint` of the ids when they meet. Without one, row r of every
+file must speak of the same entity. Rows that follow are not trained on; a prediction may be asked
+for any row of the file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from colonnade.common.text import nearest
+from colonnade.common.user_code import Source
+from colonnade.data.partition import Rows, VerticalData
+from colonnade.data.raw import COUNTING, NO_REGRESSION, Array, encode_labels
+from colonnade.data.rows import Indices
+from colonnade.data.scaling import Scaler
+from colonnade.data.tables import Column, finite_numbers, read_columns
+from colonnade.errors import InputError
+from colonnade.federation.agreement.federation import Federation
+from colonnade.federation.agreement.party_file import OwnSpec, PartyFile
+from colonnade.federation.agreement.specs import RowsSpec
+from colonnade.federation.member.own_models import own_code, own_models, rehearse
+from colonnade.models.factories import Factory
+
+EXACT = 2**53  # whole numbers up to here survive being read as float64
+
+
+@dataclass(frozen=True)
+class OwnData:
+    """What a party has: data to join an algorithm with, and all its rows by id."""
+
+    data: VerticalData
+    ids: tuple[str, ...]  # of every row; where there is no id column, its number from 1
+    x: Tensor | None = None  # [rows, width] of every row, scaled; None: it holds no columns
+    classes: tuple[str, ...] = ()  # their names, where the labels are
+    fingerprint: str = ""  # of the ids of the aligned rows; "": there is no id column
+    models: Mapping[str, Factory] = field(default_factory=dict)  # of this party's own
+    code: Mapping[str, Source] = field(default_factory=dict)  # which others are told of
+
+    def positions(self, ids: Sequence[str]) -> Indices:
+        """Where these rows are; -1 for one that is not here."""
+        return np.array([self.places.get(one, -1) for one in ids], dtype=np.int64)
+
+    def rows(self, ids: Sequence[str]) -> Tensor:
+        """The columns of these rows, scaled; average ones, which are zeros, for one that is not
+        here. [rows, width]"""
+        if self.x is None:
+            raise InputError("rows: this party holds no columns")
+        places = torch.from_numpy(self.positions(ids))
+        here = places >= 0
+        return self.x[places.clamp(min=0)] * here[:, None]
+
+    @cached_property
+    def places(self) -> dict[str, int]:
+        return {one: i for i, one in enumerate(self.ids)}
+
+
+def read_own(party: PartyFile) -> OwnData:
+    """Its rows, and its models if it has its own, which are imported and tried."""
+    own, models = read_rows(party), own_models(party)
+    if models:
+        rehearse(party, models, own.data)
+    return replace(own, models=models, code=own_code(party, models))
+
+
+def read_rows(party: PartyFile) -> OwnData:
+    """Of a federation with `[data]`: its test rows are those that predictions may be asked for."""
+    federation = party.federation
+    if federation.rows is None:
+        data = federation.vertical_data()
+        x = data.test.x[data.clients.index(party.party)] if party.holds_columns else None
+        return OwnData(data, _numbered(len(data.test)), x)
+    if party.data is None:  # it holds neither columns nor labels
+        return OwnData(_vertical(federation, None, None, party), ())
+    return _from_file(party, federation.rows, party.data)
+
+
+def _from_file(party: PartyFile, rows: RowsSpec, spec: OwnSpec) -> OwnData:
+    path, federation = Path(spec.path), party.federation
+    columns = read_columns(path)
+    for key in ("id", "label"):
+        _check_there(columns, getattr(spec, key), path, f"data.{key}")
+    count = len(next(iter(columns.values())))
+    if count < rows.aligned:
+        raise InputError(
+            f"{path}: has {count} rows, but rows.aligned = {rows.aligned} in the federation file; "
+            "agree on rows that every party has, and put them first."
+        )
+    ids = _numbered(count) if spec.id is None else _ids(columns[spec.id], path, spec.id)
+    order = _order(ids, rows.aligned, sort=spec.id is not None)
+    ids = tuple(ids[i] for i in order)
+    y, classes = _labels(columns, spec, path, rows, order)
+    x = _features(columns, party, path)[order] if party.holds_columns else None
+    scaler = None if x is None else Scaler.standardising(x[rows.split(federation.seed).train])
+    scaled = None if x is None or scaler is None else scaler.apply(x)
+    mark = "" if spec.id is None else fingerprint(federation, ids[: rows.aligned])
+    return OwnData(_vertical(federation, scaled, y, party), ids, scaled, classes, mark)
+
+
+def fingerprint(federation: Federation, ids: Sequence[str]) -> str:
+    """Tells whether two parties have the same ids. Whoever can guess all of them can check the
+    guess."""
+    text = "\x1f".join([federation.hash, *ids])
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def _vertical(
+    federation: Federation, x: Tensor | None, y: Tensor | None, party: PartyFile
+) -> VerticalData:
+    task, rows = federation.task(), federation.rows
+    assert rows is not None
+    split = rows.split(federation.seed)
+
+    def part(which: Indices) -> Rows:
+        chosen = torch.from_numpy(which)
+        held = [torch.zeros(1).expand(len(which), width) for width in task.widths]
+        if x is not None:
+            held[task.clients.index(party.party)] = x[chosen]
+        labels = torch.zeros(1, dtype=torch.int64).expand(len(which)) if y is None else y[chosen]
+        return Rows(tuple(held), labels)
+
+    return VerticalData(
+        name=federation.name,
+        clients=task.clients,
+        classes=task.classes,
+        shapes=task.shapes,
+        train=part(split.train),
+        validation=part(split.validation),
+        test=part(split.test),
+    )
+
+
+def _features(columns: dict[str, Column], party: PartyFile, path: Path) -> NDArray[np.float64]:
+    spec = party.data
+    assert spec is not None
+    keys = (spec.id, spec.label)
+    names = [n for n in columns if n not in keys] if spec.columns is None else spec.columns
+    for name in names:
+        _check_there(columns, name, path, "data.columns")
+        if name in keys:
+            raise InputError(f"{path}: column {name!r} is the id or the label, and in data.columns")
+    if len(set(names)) < len(names):
+        raise InputError(f"{path}: data.columns names {_repeated(names)!r} twice.")
+    expected = party.federation.party(party.party).columns
+    if len(names) != expected:
+        raise InputError(
+            f"{path}: gives {len(names)} columns ({_some(names)}), but the federation file says "
+            f"columns = {expected} for {party.party!r}; list the right ones in data.columns."
+        )
+    found = [finite_numbers(columns[name], str(path), name) for name in names]
+    return np.column_stack(found).astype(np.float64)
+
+
+def _labels(
+    columns: dict[str, Column], spec: OwnSpec, path: Path, rows: RowsSpec, order: Indices
+) -> tuple[Tensor | None, tuple[str, ...]]:
+    """Of the aligned rows; those that follow need none."""
+    if spec.label is None:
+        return None, ()
+    values = np.asarray(columns[spec.label])[: rows.aligned]
+    y, names, cautions = encode_labels(values, str(path), spec.label)
+    if len(names) != rows.classes:
+        advice = f" {NO_REGRESSION}" if cautions else ""
+        raise InputError(
+            f"{path}: column {spec.label!r} holds {len(names)} classes ({_some(names)}) in the "
+            f"{rows.aligned} aligned rows, but the federation file says rows.classes = "
+            f"{rows.classes}.{advice}"
+        )
+    return torch.from_numpy(y[order[: rows.aligned]]), tuple(names)
+
+
+def _ids(values: Column, path: Path, column: str) -> tuple[str, ...]:
+    """As text, so that a number in one file is the same number in another kind of file."""
+    array = np.asarray(values)
+    ids = [str(one).strip() for one in _whole(array, path, column)]
+    for row, one in enumerate(ids, 1):
+        if not one:
+            raise InputError(f"{path}: column {column!r}, data row {row} has no id ({COUNTING}).")
+    if len(set(ids)) < len(ids):
+        raise InputError(
+            f"{path}: column {column!r} holds the id {_repeated(ids)!r} twice; a row is one entity,"
+            " so keep one of the rows."
+        )
+    return tuple(ids)
+
+
+def _whole(array: Array, path: Path, column: str) -> Sequence[object]:
+    if array.dtype.kind != "f":
+        return array.tolist()
+    numbers = array.astype(np.float64)
+    bad = ~np.isfinite(numbers) | (numbers != np.round(numbers)) | (np.abs(numbers) > EXACT)
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise InputError(
+            f"{path}: column {column!r}, data row {row + 1} ({array[row]}; {COUNTING}) is no id; "
+            "expected text or whole numbers below 2^53."
+        )
+    return numbers.astype(np.int64).tolist()
+
+
+def _order(ids: Sequence[str], aligned: int, sort: bool) -> Indices:
+    """The aligned rows, by id if there is one, then the others."""
+    places = range(aligned)
+    first = sorted(places, key=ids.__getitem__) if sort else list(places)
+    return np.array([*first, *range(aligned, len(ids))], dtype=np.int64)
+
+
+def _numbered(count: int) -> tuple[str, ...]:
+    return tuple(str(number + 1) for number in range(count))
+
+
+def _check_there(columns: dict[str, Column], name: str | None, path: Path, key: str) -> None:
+    if name is not None and name not in columns:
+        raise InputError(
+            f"{path}: no column {name!r}, which {key} names{nearest(name, list(columns))}."
+        )
+
+
+def _repeated(names: Sequence[str]) -> str:
+    seen: set[str] = set()
+    return next(name for name in names if name in seen or seen.add(name))
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:6]) + (", …" if len(names) > 6 else "")

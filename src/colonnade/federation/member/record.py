@@ -1,0 +1,139 @@
+"""What a party writes down while it takes part: the output folder of a real run.
+
+The same files as those of an experiment, so that `colonnade report` reads them. The label holder
+writes all of them, the others their ledger and their model. A restart goes on where they end.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+import tomli_w
+
+from colonnade.common.results import (
+    CONFIG,
+    LedgerRow,
+    Result,
+    read_history,
+    read_ledger,
+    read_results,
+    slug,
+    write_lines,
+    write_results,
+)
+from colonnade.common.toml import Table
+from colonnade.errors import InputError
+from colonnade.federation.agreement.federation import Federation
+from colonnade.learning.training import Point
+from colonnade.network import Ledger
+from colonnade.network.ledger_rows import LEARNING, ledger_rows
+
+AS_IT_HAPPENED = "as it happened"  # the faults of a real run
+
+Line = tuple[str, str, str, str]  # phase, sender, receiver, kind
+
+
+class Record:
+    def __init__(self, folder: Path, federation: Federation) -> None:
+        self.folder, self.federation = folder, federation
+        self.run = f"{slug(federation.method.name)}.{slug(AS_IT_HAPPENED)}.{federation.seed}"
+        self.ledger = Ledger()  # of this life of the process
+        self.before = lines_of(read_ledger(folder, self.run))  # of earlier ones
+        self.told: dict[str, dict[Line, tuple[int, int]]] = {}  # by others, at the end
+        self.points = read_history(folder, self.run)
+        self.begun = time.monotonic()
+        self.spent = max((float(point["virtual_seconds"]) for point in self.points), default=0.0)
+
+    @property
+    def seconds(self) -> float:
+        """Since the training began, without the time that this process was away."""
+        return self.spent + time.monotonic() - self.begun
+
+    def begin(self) -> None:
+        """The folder of a run, as far as it is known at the start."""
+        table = {**self.federation.table(), **_plan(self.federation)}
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            (self.folder / CONFIG).write_text(tomli_w.dumps(table), encoding="utf-8")
+        except OSError as error:
+            raise InputError(
+                f"{self.folder}: cannot be written ({error.strerror or error}); make room, or give "
+                "the party file another folder"
+            ) from error
+
+    def rounds(self, so_far: int) -> int:
+        """Rounds of the training, also if this process only heard that it is over."""
+        return max((int(point["round"]) for point in self.points), default=so_far)
+
+    def add(self, point: Point) -> None:
+        """A point of the training curve; those of rounds that are done again are replaced."""
+        place = {"round": point.round, "epoch": point.epoch}
+        spent = {"virtual_seconds": round(self.seconds, 3), "bytes": self._sent()[1]}
+        earlier = [p for p in self.points if p["round"] < point.round]
+        self.points = [*earlier, {**place, **spent, **point.metrics}]
+
+    def keep(self) -> None:
+        """Write down what there is."""
+        write_lines(self.folder / "ledger" / f"{self.run}.jsonl", self.rows())
+        if self.points:
+            write_lines(self.folder / "history" / f"{self.run}.jsonl", self.points)
+
+    def rows(self) -> list[LedgerRow]:
+        """What left this party, and what others told that left them."""
+        sums = dict(_merged(self.before, lines_of(ledger_rows(self.ledger))))
+        for lines in self.told.values():
+            sums.update(lines)
+        return [LedgerRow(*line, *count) for line, count in sums.items()]
+
+    def known(self) -> Result | None:
+        """The result of an earlier life, if it came so far."""
+        found = [result for result in read_results(self.folder) if result.run == self.run]
+        return found[0] if found else None
+
+    def result(self, metrics: dict[str, float], rounds: int, notes: Iterable[str]) -> Result:
+        messages, sent = self._sent()
+        cost: dict[str, float | int | None] = {
+            "rounds": rounds,
+            "messages": messages,
+            "bytes": sent,
+            "virtual_seconds": round(self.seconds, 3),  # real ones, here
+            "wall_seconds": round(self.seconds, 3),
+        }
+        numbers = {key: value if math.isfinite(value) else None for key, value in metrics.items()}
+        method, seed = self.federation.method.name, self.federation.seed
+        result = Result(method, AS_IT_HAPPENED, seed, self.run, numbers, cost, tuple(notes))
+        self.keep()
+        write_results(self.folder, [result])
+        return result
+
+    def _sent(self) -> tuple[int, int]:
+        rows = [row for row in self.rows() if row.phase in LEARNING]
+        return sum(row.messages for row in rows), sum(row.bytes for row in rows)
+
+
+def _plan(federation: Federation) -> Table:
+    """What the report wants to know of an experiment."""
+    method = {"name": federation.method.name, "algorithm": federation.method.algorithm}
+    faults = [{"name": AS_IT_HAPPENED}]
+    return {"methods": [method], "faults": faults, "seeds": [federation.seed]}
+
+
+def lines_of(rows: Iterable[LedgerRow]) -> dict[Line, tuple[int, int]]:
+    return {(r.phase, r.sender, r.receiver, r.kind): (r.messages, r.bytes) for r in rows}
+
+
+def _merged(
+    one: dict[Line, tuple[int, int]], other: dict[Line, tuple[int, int]]
+) -> dict[Line, tuple[int, int]]:
+    lines = dict.fromkeys([*one, *other])
+    none = (0, 0)
+    return {
+        line: (
+            one.get(line, none)[0] + other.get(line, none)[0],
+            one.get(line, none)[1] + other.get(line, none)[1],
+        )
+        for line in lines
+    }

@@ -1,0 +1,82 @@
+"""Model factories of a user's own that a file names as `"module:name"`.
+
+factory = find_factory("encoder", "my_models:Tower", folder)
+factory(30)                        # an nn.Module for 30 columns
+factory.source                     # Source(name="my_models:Tower", sha256="…")
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from colonnade.common.text import nearest
+from colonnade.common.user_code import FACTORIES, REFERENCE, Source, find_module, sha256_of
+from colonnade.errors import InputError
+from colonnade.models.layers import output_width
+
+
+class Factory:
+    """Makes models, one per call, and checks each: it is a module, and its output has the width
+    that the others count on."""
+
+    def __init__(self, key: str, source: Source, make: Any) -> None:
+        self.key, self.source, self.make = key, source, make
+        self.__name__ = source.name
+        self.widths: tuple[int, ...] | None = None  # of all encoders, where they are agreed on
+        self.gives: int | None = None  # the width that this party's encoder must give,
+        self.why = ""  # and why
+        self.calls = 0
+
+    def __call__(self, *sizes: int) -> nn.Module:
+        self.calls += 1
+        names = FACTORIES[self.key].split(", ")
+        called = ", ".join(f"{name} = {size}" for name, size in zip(names, sizes, strict=True))
+        try:
+            module = self.make(*sizes)
+            found = output_width(module, sizes[0]) if isinstance(module, nn.Module) else 0
+        except Exception as error:
+            raise self.wrong(f"fails for {called}: {type(error).__name__}: {error}") from error
+        if not isinstance(module, nn.Module):
+            raise self.wrong(f"gives {type(module).__name__}, expected a torch.nn.Module")
+        expected = self.gives if self.key == "encoder" else sizes[-1]
+        if expected is not None and found != expected:
+            raise self.wrong(f"for {called}, its output is {found} wide, not {expected}{self.why}")
+        return module
+
+    def wrong(self, what: str) -> InputError:
+        return InputError(f'{self.key} = "{self.source.name}": {what}')
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Factory) and (self.key, self.source) == (other.key, other.source)
+
+    def __hash__(self) -> int:
+        return hash((self.key, self.source))
+
+
+def find_factory(key: str, reference: str, folder: Path | None) -> Factory:
+    """The factory that `key = "module:name"` means. Errors begin with the key."""
+    where = f'{key} = "{reference}"'
+    found = REFERENCE.fullmatch(reference)
+    if not found:
+        raise InputError(f'{where}: expected "module:name", e.g. {key} = "my_models:Tower"')
+    module, name = find_module(found["module"], where, folder), found["name"]
+    if not hasattr(module, name):
+        names = [known for known in vars(module) if not known.startswith("_")]
+        raise InputError(
+            f"{where}: there is no {name!r} in {module.__file__}{nearest(name, names)}"
+        )
+    make, call = getattr(module, name), f"{name}({FACTORIES[key]})"
+    if isinstance(make, nn.Module):
+        raise InputError(
+            f"{where}: is a module that was made already; expected a class or a function that "
+            f"makes one when it is called as {call}"
+        )
+    if not callable(make):
+        raise InputError(
+            f"{where}: is of type {type(make).__name__}; expected a class or a function that is "
+            f"called as {call} and gives a torch.nn.Module"
+        )
+    return Factory(key, Source(reference, sha256_of(module, where)), make)

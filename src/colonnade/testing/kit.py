@@ -1,0 +1,203 @@
+"""The algorithm test kit: what every algorithm must do, as tests for pytest.
+
+from colonnade.testing import AlgorithmKit
+from my_algorithm import Mine
+
+class TestMine(AlgorithmKit):
+    algorithm = Mine
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import torch
+
+from colonnade.algorithms import registered
+from colonnade.common.processes import one_thread
+from colonnade.data import DataSpec, VerticalData, from_arrays, load
+from colonnade.experiments.run import build, drive
+from colonnade.learning.algorithm import Algorithm
+from colonnade.learning.settings import Settings
+from colonnade.network import Delays, Fault
+from colonnade.network.faults import (
+    Aggregator,
+    Catastrophe,
+    Client,
+    Communication,
+    Connection,
+    Device,
+    Trace,
+)
+from colonnade.network.samplers import Recorder
+from colonnade.testing.engines import Trained, difference, live, over_zenoh, projected, stacked
+
+FAULTS = [
+    Connection(name="connection", down=0.3, up=0.3),
+    Client(name="client", down=0.3, up=0.3),
+    Aggregator(name="aggregator", down=0.3, up=0.5),
+    Device(name="device", rate=0.3),
+    Catastrophe(name="catastrophe", at=3, rate=0.7, recovery=6, when="always"),
+    Communication(name="always", rate=0.3, when="always"),
+]
+SHORT = 3  # epochs of a short run, at most
+
+
+@cache
+def digits(rows: int | None = None) -> VerticalData:
+    return load(DataSpec(dataset="digits", rows=rows), seed=0)
+
+
+class AlgorithmKit:
+    """Subclass it as `class TestMine(AlgorithmKit)` and name the algorithm."""
+
+    algorithm: ClassVar[type[Algorithm]]
+    # Keys that make a short run shorter, beside `epochs`.
+    brief: ClassVar[Mapping[str, Any]] = {}
+    # Settings under which the algorithm goes another way or sends something else.
+    variants: ClassVar[tuple[Mapping[str, Any], ...]] = ()
+
+    @pytest.fixture(autouse=True)
+    def _setting(self) -> Iterator[None]:
+        """The algorithm is known while it is tested, and torch uses one thread, as in a run."""
+        with registered(self.algorithm), one_thread():
+            yield
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        if "variant" in metafunc.fixturenames:
+            metafunc.parametrize("variant", self.variants or ({},), ids=str)
+
+    @classmethod
+    def settings(cls, epochs: int, **more: Any) -> Settings:
+        more = {**(cls.brief if epochs <= SHORT else {}), **more}
+        name = cls.algorithm.name
+        return cls.algorithm.settings(name=name, algorithm=name, epochs=epochs, **more)
+
+    @classmethod
+    @cache
+    def learnt(cls) -> Trained:
+        return stacked(cls.settings(40, optimizer="adam", lr=3e-3), digits())
+
+    @pytest.fixture
+    def double_precision(self) -> Iterator[None]:
+        """A gradient that is zero but for rounding, as that of what batch normalisation takes away
+        again, becomes a whole step by Adam in single precision."""
+        torch.set_default_dtype(torch.float64)
+        yield
+        torch.set_default_dtype(torch.float32)
+
+    def test_it_learns_digits(self) -> None:
+        assert self.learnt().metrics["test_accuracy"] > 0.9
+
+    def test_equal_seeds_give_equal_weights_and_other_seeds_others(self) -> None:
+        one, again, other = (stacked(self.settings(2), digits(300), seed=s) for s in (0, 0, 1))
+        for party, tensors in one.weights.items():
+            for key, value in tensors.items():
+                assert torch.equal(value, again.weights[party][key])
+        assert any(
+            not torch.equal(value, other.weights[party][key])
+            for party, tensors in one.weights.items()
+            for key, value in tensors.items()
+        )
+
+    @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+    def test_all_parties_in_one_process_or_each_on_its_own_train_the_same_model(
+        self, fault: Fault
+    ) -> None:
+        delays = Delays(compute={"exponential": 0.1}, latency=0.01)
+        one = stacked(self.settings(3), digits(300), fault=fault, delays=delays)
+        each = projected(self.settings(3), digits(300), fault=fault, delays=delays)
+        assert difference(one, each) < 1e-6
+        told = [trained.metrics for trained in each.values() if trained.metrics]
+        assert len(told) == 1, "the label holder, and nobody else, knows the result"
+        assert told[0] == pytest.approx(one.metrics, abs=1e-6)
+        assert max(trained.seconds for trained in each.values()) == pytest.approx(one.seconds)
+        rows = sorted(one.net.ledger.rows())
+        assert sorted(row for t in each.values() for row in t.net.ledger.rows()) == rows
+
+    def test_it_sends_what_it_declares_and_nothing_else(self) -> None:
+        declared = {exchange.ends for exchange in self.algorithm.exchanges}
+        sent = self.learnt().net.ledger.kinds()
+        for variant in self.variants:
+            sent |= stacked(self.settings(1, **variant), digits(200)).net.ledger.kinds()
+        assert sent == declared
+
+    @pytest.mark.usefixtures("double_precision")
+    def test_every_variant_trains_the_same_model_on_both_engines(
+        self, variant: Mapping[str, Any]
+    ) -> None:
+        fault = Client(name="client", down=0.3, up=0.3, when="always")
+        one = stacked(self.settings(2, **variant), digits(300), fault=fault)
+        each = projected(self.settings(2, **variant), digits(300), fault=fault)
+        assert difference(one, each) < 1e-6
+        told = next(trained.metrics for trained in each.values() if trained.metrics)
+        assert told == pytest.approx(one.metrics, abs=1e-6)
+
+    @pytest.mark.usefixtures("double_precision")
+    def test_parties_as_they_are_deployed_train_the_same_model(
+        self, variant: Mapping[str, Any]
+    ) -> None:
+        method = self.settings(1, **variant)
+        same_run(stacked(method, digits(200)), live(method, digits(200)))
+
+    def test_parties_on_a_real_network_train_the_same_model(self, tmp_path: Path) -> None:
+        one = stacked(self.settings(2), digits(300))
+        same_run(one, live(self.settings(2), digits(300)))
+        same_run(one, over_zenoh(self.settings(2), digits(300), tmp_path))
+
+    def test_saved_models_predict_the_same_when_loaded(self, tmp_path: Path) -> None:
+        trained = self.learnt()
+        trained.algorithm.save(tmp_path, trained.net)
+        files = {path.stem for path in tmp_path.glob("*.safetensors")}
+        assert files <= set(trained.net.world.parties)
+        fresh = stacked(self.settings(1), digits(), seed=9)
+        fresh.algorithm.load(tmp_path, fresh.net)
+        part = trained.algorithm.data.test
+        expected = drive(trained.algorithm.predict(trained.net.within("inference"), part))
+        assert torch.equal(
+            expected, drive(fresh.algorithm.predict(fresh.net.within("inference"), part))
+        )
+
+    def test_the_steps_that_get_compiled_train_the_same_model(self) -> None:
+        eager = stacked(self.settings(2), digits(200))
+        with torch.compiler.set_stance("force_eager"):  # tests/models compiles one stack for real
+            compiled = stacked(self.settings(2, compile=True), digits(200))
+        for party, tensors in eager.weights.items():
+            for key, value in tensors.items():
+                assert torch.allclose(value, compiled.weights[party][key], atol=1e-5), key
+
+    def test_parties_with_few_and_with_many_columns_train_together(self) -> None:
+        x = torch.randn(120, 170, generator=torch.Generator().manual_seed(0))
+        y = (x[:, 0] + x[:, 40] + x[:, 169] > 0).long()
+        columns = [range(30), range(30, 150), range(150, 170)]
+        data = from_arrays(x.numpy(), y.numpy(), columns=[list(c) for c in columns])
+        fault = Client(name="client", down=0.3, up=0.3)
+        one = stacked(self.settings(2), data, fault=fault)
+        each = projected(self.settings(2), data, fault=fault)
+        assert difference(one, each) < 1e-6
+
+    def test_a_recorded_trace_gives_the_run_it_was_recorded_from(self, tmp_path: Path) -> None:
+        original = Client(name="client", down=0.3, up=0.3)
+        algorithm, net = build(self.settings(2), digits(300), 0, fault=original)
+        recorder = Recorder(net._sampler)
+        net._samplers["training"] = recorder
+        drive(algorithm.train(net))
+        recorder.save(tmp_path / "trace.npz")
+        trace = Trace(name="trace", path=str(tmp_path / "trace.npz"))
+        again = stacked(self.settings(2), digits(300), fault=trace)
+        each = projected(self.settings(2), digits(300), fault=trace)
+        for party, tensors in algorithm.tensors(net).items():
+            assert all(torch.equal(v, again.weights[party][key]) for key, v in tensors.items())
+        assert difference(again, each) < 1e-6
+
+
+def same_run(one: Trained, each: dict[str, Trained]) -> None:
+    assert difference(one, each) < 1e-5
+    told = [trained.metrics for trained in each.values() if trained.metrics]
+    assert told == [pytest.approx(one.metrics, abs=1e-5)]
+    rows = sorted(one.net.ledger.rows())
+    assert sorted(row for t in each.values() for row in t.net.ledger.rows()) == rows

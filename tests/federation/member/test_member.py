@@ -1,0 +1,280 @@
+"""Members of a federation through storms, in virtual time, with the algorithms that exist."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+from msgspec.structs import astuple
+
+from colonnade.algorithms import registry
+from colonnade.common.results import read_ledger
+from colonnade.errors import InputError
+from colonnade.experiments.report import write_report
+from colonnade.experiments.run import drive
+from colonnade.federation.agreement.federation import Federation
+from colonnade.federation.agreement.federation_file import parse_federation
+from colonnade.federation.agreement.party_file import PartyFile
+from colonnade.federation.member.leaderless import member_kind
+from colonnade.federation.member.member import Greeting, Member, Question, predictions
+from colonnade.federation.member.own_data import read_own
+from colonnade.learning.task import Part, pad_stack
+from colonnade.network import ABSENT
+from colonnade.network.clock import SECOND, Clock
+from colonnade.network.transport.memory import MemoryTransport
+from colonnade.testing import stacked
+from colonnade.testing.storm import Crew, StormSeat, Weather
+
+METHODS: dict[str, dict[str, Any]] = {
+    "splitnn": {"epochs": 3},
+    "dvfl": {"epochs": 3, "aggregators": 2, "client_epochs": 2, "aggregator_epochs": 3},
+    "fedonce": {"epochs": 3, "client_epochs": 2},
+}
+FEDERATED = [name for name, kind in registry().items() if not kind.pooled]
+
+
+@cache
+def federation(name: str, **more: Any) -> Federation:
+    method = {"algorithm": name, **METHODS.get(name, {"epochs": 3}), **more}
+    data = {"dataset": "digits", "rows": 300}
+    network = {"gather": 5.0, "patience": 0.5}
+    table = {"name": "test", "data": data, "method": method, "network": network}
+    return parse_federation(table, "test")
+
+
+def member(fed: Federation, seat: Any, folder: Path, born: int = 1) -> Member:
+    own = read_own(PartyFile("test", fed, seat.party, folder))
+    return member_kind(fed)(fed, own, seat, folder / seat.party, born=born, once=True)
+
+
+def calm(fed: Federation, folder: Path) -> dict[str, Member]:
+    clock = Clock()
+    room = MemoryTransport(clock)
+    members = {party: member(fed, room.seat(party), folder) for party in fed.members}
+    clock.run(*[(party, one.live()) for party, one in members.items()])
+    return members
+
+
+@pytest.mark.parametrize("name", FEDERATED)
+def test_without_faults_a_federation_is_the_experiment(name: str, tmp_path: Path) -> None:
+    fed = federation(name)
+    members = calm(fed, tmp_path)
+    one = stacked(fed.method, fed.vertical_data(), fed.seed)
+    for party, tensors in one.weights.items():
+        mine = members[party].algorithm.tensors(members[party].net)[party]
+        assert all(float((mine[key] - value).abs().max()) < 1e-6 for key, value in tensors.items())
+    result = members[fed.speaker].state.result
+    assert result is not None
+    if fed.leader:  # else each has a result of its own
+        assert result.metrics == pytest.approx(one.metrics)
+    tellers = [fed.leader] if fed.leader else fed.members
+    told = [
+        (r.phase, r.sender, r.receiver, r.kind, r.messages, r.bytes)
+        for teller in tellers
+        for r in members[teller].record.rows()
+    ]
+    inside = [row for row in one.net.ledger.rows() if row[2] in fed.members]
+    assert sorted(told) == sorted(inside)
+    assert write_report(tmp_path / fed.speaker).exists()
+
+
+@pytest.mark.parametrize("name", FEDERATED)
+def test_the_ledger_on_disk_is_complete_when_a_party_has_left(name: str, tmp_path: Path) -> None:
+    """With the messages of the test, at the label holder, at clients and at equal devices."""
+    members = calm(federation(name), tmp_path)
+    for party, one in members.items():
+        written = read_ledger(tmp_path / party, one.record.run)
+        assert sorted(map(astuple, written)) == sorted(map(astuple, one.record.rows())), party
+    sent = [row for one in members.values() for row in one.record.rows()]
+    assert any(row.phase == "inference" for row in sent)
+
+
+PATIENT = {"splitnn": {"missing": "wait"}, "dvfl": {"missing": "retry"}}
+
+
+@pytest.mark.parametrize("name", FEDERATED)
+@pytest.mark.parametrize("seed", range(5))
+def test_a_training_survives_a_storm(
+    name: str, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With checkpoints at every round in half of them, and collections and tests in many parts."""
+    monkeypatch.setattr("colonnade.federation.member.member.KEEP", (2.0, 0.0)[seed % 2])
+    monkeypatch.setattr("colonnade.federation.member.member.SHARE", 0.0)
+    monkeypatch.setattr("colonnade.learning.algorithm.PREDICT_ROWS", 64)
+    fed = federation(name, **PATIENT.get(name, {}) if seed % 3 == 0 else {})
+    members: dict[str, Member] = {}
+
+    async def live(seat: StormSeat, life: int) -> None:
+        one = members[seat.party] = member(fed, seat, tmp_path, seat.clock.now // 1000 + 1)
+        await one.live()
+
+    crew = Crew(seed, fed.members, live)
+    crew.run(crashes=(0, 2, 6, 12)[seed % 4])
+    able = [members[party] for party in fed.label_holders if members[party].version is not None]
+    leader = able[0]  # where nobody leads, a device that was away may have no part of the model
+    assert leader.state.result is not None
+    weights = {p: one.algorithm.tensors(one.net)[p] for p, one in members.items()}
+    assert all(bool(v.isfinite().all()) for mine in weights.values() for v in mine.values())
+    assert leader.state.result.metrics["test_loss"] is not None
+    rounds = [point["round"] for point in leader.record.points]
+    assert rounds == sorted(set(rounds)), "the curve goes on where it was"
+
+
+def test_a_restarted_label_holder_goes_on_with_what_it_had_collected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed in the middle of its own training: collected encodings, their centre, optimiser and
+    best round are those of before, and the result is that of the undisturbed run."""
+    monkeypatch.setattr("colonnade.federation.member.member.KEEP", 0.0)
+    monkeypatch.setattr("colonnade.federation.member.member.SHARE", 0.0)
+    fed = federation("dvfl", epochs=8)
+    undisturbed = calm(fed, tmp_path / "calm")[fed.speaker].state.result
+    members: dict[str, Member] = {}
+
+    async def live(seat: StormSeat, life: int) -> None:
+        one = members[seat.party] = member(fed, seat, tmp_path, seat.clock.now // 1000 + 1)
+        if seat.party == fed.speaker and life == 0:
+            begun = one.began
+
+            def crash_late(round: int) -> None:
+                begun(round)
+                if round == one.algorithm.unlabelled_rounds + 12:
+                    now = crew.clock.now
+                    crew.clock.call_at(now, lambda: crew.crash(fed.speaker, now))
+
+            one.began = crash_late
+        await one.live()
+
+    crew = Crew(5, fed.members, live)
+    crew.storm.weather = Weather(delay=0.01, gust=0, duplicate=0, notice=1, ordered=True)
+    crew.run(crashes=0)
+    leader = members[fed.speaker]
+    assert len(crew.lives[fed.speaker]) == 2
+    assert leader.state.result is not None
+    assert undisturbed is not None
+    assert leader.state.result.metrics == pytest.approx(undisturbed.metrics, rel=1e-5)
+    assert len(leader.record.points) == len({p["epoch"] for p in leader.record.points}) == 8
+
+
+@pytest.mark.parametrize("name", ["splitnn", "dvfl"])
+def test_a_party_without_the_rows_is_named_and_the_others_answer(name: str, tmp_path: Path) -> None:
+    fed, clock = federation(name), Clock()
+    room = MemoryTransport(clock)
+    members = {party: member(fed, room.seat(party), tmp_path) for party in fed.members}
+    members["client2"].own = replace(members["client2"].own, ids=("1",))
+    leader = members[fed.speaker]
+    answers: list[Any] = []
+
+    async def somebody_asks() -> None:
+        while leader.state.result is None:
+            await clock.sleep_until(clock.now + SECOND // 10)
+        leader.questions.append(Question(["1", "2"], answers.append))
+        leader.wake.notify()
+        await clock.sleep_until(clock.now + 5 * SECOND)
+
+    for one in members.values():
+        one.once = False
+        clock.spawn(one.live(), one.party)
+    clock.run(("somebody", somebody_asks()))
+    assert answers[0].absent == {"client2": "lacks some of these rows"}
+
+
+def test_who_returns_after_the_training_is_asked_like_the_others(tmp_path: Path) -> None:
+    """Trained and saved, started again: nobody trains, everybody answers."""
+    fed = federation("splitnn")
+    first = calm(fed, tmp_path)[fed.speaker].state.result
+    again = calm(fed, tmp_path)[fed.speaker].state.result
+    assert first is not None
+    assert again is not None
+    assert again.metrics == first.metrics
+
+
+def test_a_prediction_says_who_was_absent(tmp_path: Path) -> None:
+    fed, clock = federation("splitnn"), Clock()
+    room = MemoryTransport(clock)
+    members = {party: member(fed, room.seat(party), tmp_path) for party in fed.members}
+    leader = members[fed.speaker]
+    answers: list[Any] = []
+
+    def ask(ids: list[str]) -> None:
+        leader.questions.append(Question(ids, answers.append))
+        leader.wake.notify()
+
+    async def somebody_asks() -> None:
+        while leader.state.result is None:
+            await clock.sleep_until(clock.now + SECOND // 10)
+        ask(["1", "2", "3"])
+        await clock.sleep_until(clock.now + 5 * SECOND)
+        members["client1"].transport.close()
+        ask(["3", "2"])
+        await clock.sleep_until(clock.now + 5 * SECOND)
+
+    for one in members.values():
+        one.once = False
+        clock.spawn(one.live(), one.party)
+    clock.run(("somebody", somebody_asks()))
+    everybody, without = answers
+    assert everybody.absent == {}
+    assert without.absent == {"client1": "away"}
+    assert len(predictions(everybody)[0]) == 3
+    test = leader.own.data.test
+    one = stacked(fed.method, fed.vertical_data(), fed.seed)
+    part = Part(pad_stack([x[:3] for x in test.x]), ABSENT, 3)
+    expected = drive(one.algorithm.predict(one.net.within("inference"), part))
+    assert torch.allclose(everybody.logits, expected, atol=1e-6)
+
+
+def test_files_that_differ_are_told_with_the_key(tmp_path: Path) -> None:
+    fed, other = federation("splitnn"), federation("splitnn", lr=0.5)
+    clock = Clock()
+    room = MemoryTransport(clock)
+    server = member(fed, room.seat("server"), tmp_path)
+    client = member(other, room.seat("client0"), tmp_path)
+    with pytest.raises(InputError, match=r"file of server differs from ours in method\.lr"):
+        clock.run(("server", server.live()), ("client0", client.live()))
+
+
+def test_rows_that_differ_are_told(tmp_path: Path) -> None:
+    fed, clock = federation("splitnn"), Clock()
+    room = MemoryTransport(clock)
+    server, client = (member(fed, room.seat(party), tmp_path) for party in ("server", "client0"))
+    for one, mark in ((server, "aa"), (client, "bb")):
+        one.own = replace(one.own, fingerprint=mark)
+        one.post.greeting = msgspec.json.encode(Greeting(fed.digests, mark)).decode()
+    with pytest.raises(InputError, match="ids of the aligned rows differ"):
+        clock.run(("server", server.live()), ("client0", client.live()))
+
+
+def test_a_full_disk_leaves_the_checkpoint_before_and_the_training_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    fed = federation("splitnn")
+    calm(fed, tmp_path)
+    files = {path: path.read_bytes() for path in tmp_path.rglob("*.checkpoint.safetensors")}
+    assert len(files) == len(fed.members)
+
+    def full(tensors: Any, path: Path, facts: Any = None) -> None:
+        Path(path).write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("colonnade.learning.checkpoint.safetensors.torch.save_file", full)
+    again = calm(fed, tmp_path)
+    assert again[fed.speaker].state.result is not None
+    assert "No space left on device" in caplog.text
+    assert all(path.read_bytes() == data for path, data in files.items())
+    assert not list(tmp_path.rglob("*.partial"))
+
+
+def test_a_federation_without_test_and_validation_rows_has_a_report(tmp_path: Path) -> None:
+    data = {"dataset": "digits", "rows": 300, "test": 0.0, "validation": 0.0}
+    method = {"algorithm": "splitnn", "epochs": 2}
+    fed = parse_federation({"name": "test", "data": data, "method": method}, "test")
+    result = calm(fed, tmp_path)[fed.speaker].state.result
+    assert result is not None
+    assert result.metrics == {}
+    assert write_report(tmp_path / fed.speaker).exists()

@@ -1,0 +1,122 @@
+"""A member that is there and does not do its part, or does it with absurd numbers, costs the others
+some time and nothing else."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.federation.member.test_member import member
+
+from colonnade.errors import Diverged
+from colonnade.federation.agreement.federation import Federation
+from colonnade.federation.agreement.federation_file import parse_federation
+from colonnade.federation.member.member import Member
+from colonnade.network.clock import SECOND, Clock
+from colonnade.network.loudness import Loudness, magnitude
+from colonnade.network.post import BEAT
+from colonnade.network.transport.memory import MemoryTransport
+
+OWING = "client3"
+
+
+def federation(algorithm: str = "splitnn", **network: Any) -> Federation:
+    data = {"dataset": "digits", "rows": 200}
+    method = {"algorithm": algorithm, "epochs": 2}
+    settings = {"gather": 5.0, "patience": 0.5, "extra_epochs": 0, **network}
+    table = {"name": "test", "data": data, "method": method, "network": settings}
+    return parse_federation(table, "test")
+
+
+def together(fed: Federation, folder: Path) -> tuple[Clock, dict[str, Member]]:
+    clock = Clock()
+    room = MemoryTransport(clock)
+    return clock, {party: member(fed, room.seat(party), folder) for party in fed.members}
+
+
+def sending(one: Member, change: Any) -> None:
+    """Have every message with content that a member sends changed; None leaves it out."""
+    publish = one.post.post
+
+    def post(header: Any, value: Any, to: str) -> None:
+        changed = value if value is None or header.kind == "decision" else change(value)
+        if changed is not None or value is None:
+            publish(header, changed, to)
+
+    one.post.post = post
+
+
+@pytest.mark.parametrize("algorithm", ["splitnn", "mags"])
+def test_heartbeats_without_the_message_that_is_due_stop_the_others_for_a_bounded_time(
+    algorithm: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """At first twice `silence`, then half as long each time. It claims to be in the round that the
+    others are in, and never to be done with its part."""
+    fed = federation(algorithm, silence=4.0)
+    clock, members = together(fed, tmp_path)
+    owing, other = members.pop(OWING), members[fed.speaker]
+
+    async def heartbeats() -> None:
+        owing.post.listen()
+        while True:
+            net = getattr(other, "net", None)
+            place = (0, 0) if net is None else (net.rounds_begun, 0)
+            for party in owing.post.present():
+                owing.post.era = members[party].post.era
+                owing.post.tell(party, BEAT, place)
+            await clock.sleep_until(clock.now + SECOND // 5)
+
+    clock.spawn(heartbeats(), "heartbeats")
+    clock.run(*[(party, one.live()) for party, one in members.items()])
+    assert clock.now < 120 * SECOND
+    assert "its heartbeats come, its message does not" in caplog.text
+    result = members[fed.speaker].state.result
+    assert result is not None
+    assert any(OWING in note for note in result.notes)
+
+
+@pytest.mark.parametrize("size", [3e38, 1e20, 1e9])
+def test_absurd_numbers_are_refused_and_the_loss_stays_finite(size: float, tmp_path: Path) -> None:
+    fed = federation()
+    clock, members = together(fed, tmp_path)
+    sending(members[OWING], lambda value: torch.full_like(value, size))
+    clock.run(*[(party, one.live()) for party, one in members.items()])
+    leader = members[fed.speaker]
+    assert leader.post.refused
+    assert all(math.isfinite(point["train_loss"]) for point in leader.record.points)
+    assert leader.state.result is not None
+    assert (leader.state.result.metrics["test_loss"] or math.inf) < 10
+
+
+def test_without_a_bound_a_loss_that_is_no_number_names_round_and_senders(tmp_path: Path) -> None:
+    fed = federation(loudness=0)
+    clock, members = together(fed, tmp_path)
+    sending(members[OWING], lambda value: torch.full_like(value, 3e38))
+    with pytest.raises(
+        Diverged, match=rf"round \d+ .*came from {OWING} \(embedding up to 3e\+38\)"
+    ):
+        clock.run(*[(party, one.live()) for party, one in members.items()])
+
+
+def test_the_bound_follows_what_was_heard_first_and_rises_once_at_most() -> None:
+    loudness = Loudness(10.0)
+    assert loudness.limit("embedding") == 10
+    loudness.heard("embedding", "a", 5.0)
+    assert loudness.limit("embedding") == 50
+    loudness.heard("embedding", "a", 49.0)  # not its first message
+    assert loudness.limit("embedding") == 50
+    loudness.heard("embedding", "b", 50.0)
+    assert loudness.limit("embedding") == 500
+    assert loudness.limit("gradient") == 10
+    assert loudness.loudest(1) == "b (embedding up to 50)"
+
+
+@pytest.mark.parametrize(
+    ("values", "size"),
+    [([1.0, -3.0], 3.0), ([math.nan, 1.0], math.inf), ([-math.inf], math.inf), ([], 0.0)],
+)
+def test_magnitude(values: list[float], size: float) -> None:
+    assert magnitude(torch.tensor(values)) == size

@@ -1,0 +1,471 @@
+"""A model is one thing across parties: whatever crashes, the parts that are used together are those
+that were measured together.
+
+The oracle knows nothing of how versions are kept: it notes a digest of every party's weights when
+an epoch ends, before anybody decides anything, and of the encoders whose encodings are collected.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+import safetensors
+import safetensors.torch
+import torch
+from tests.federation.member.test_leaderless import CALM
+from tests.federation.member.test_member import calm, member
+from torch import Tensor
+
+from colonnade.algorithms.dvfl import DVFL
+from colonnade.algorithms.fedonce import FedOnce
+from colonnade.errors import InputError
+from colonnade.experiments.run import build, drive
+from colonnade.federation.agreement.federation import Federation
+from colonnade.federation.agreement.federation_file import parse_federation
+from colonnade.federation.member.member import Member, Question
+from colonnade.federation.member.stage import Stage
+from colonnade.federation.member.status import status
+from colonnade.learning.algorithm import Algorithm
+from colonnade.learning.training import Decision, Training
+from colonnade.network.clock import SECOND, Clock
+from colonnade.network.live import Live
+from colonnade.network.network import Network
+from colonnade.network.parts import Kept, Parts, Version
+from colonnade.network.wire import read_note
+from colonnade.testing.storm import Crew, Storm, StormSeat
+
+STORMS = 24  # of the thousand that `python -m bench storms` runs
+PARTS = 6
+METHODS: dict[str, dict[str, Any]] = {
+    "splitnn": {"epochs": 4},
+    "splitnn wait": {"epochs": 4, "missing": "wait"},
+    "splitnn stale": {"epochs": 4, "missing": "stale"},
+    "dvfl": {"epochs": 4, "aggregators": 2, "client_epochs": 2, "aggregator_epochs": 3},
+    "fedonce": {"epochs": 4, "client_epochs": 2},
+    "mags": {"epochs": 4, "gossip": 1},
+}
+
+
+def small(name: str, parties: int, **more: Any) -> Federation:
+    method = {"algorithm": name.split()[0], **METHODS[name], **more}
+    data = {"dataset": "digits", "rows": 120, "test": 0.5, "parties": parties}
+    network = {"gather": 5.0, "patience": 0.5}
+    table = {"name": "test", "data": data, "method": method, "network": network}
+    return parse_federation(table, "test")
+
+
+def digest(tensors: Mapping[str, Tensor]) -> str:
+    found = hashlib.blake2b(digest_size=8)
+    for name in sorted(tensors):
+        found.update(tensors[name].detach().contiguous().numpy().tobytes())
+    return found.hexdigest()
+
+
+class Oracle:
+    """What every party's weights were."""
+
+    def __init__(self, patch: Callable[[Any, str, Any], None]) -> None:
+        self.measured: dict[tuple[str, Version], set[str]] = {}
+        self.collected: dict[str, set[str]] = {}
+        end_of_round, keep_versions = Training.end_of_round, Training.keep_versions
+        now: dict[int, dict[str, str]] = {}
+
+        async def ends(one: Training, net: Network, batch: Any) -> bool:
+            weights = one.algorithm.tensors(net)
+            now[id(one)] = {party: digest(mine) for party, mine in weights.items()}
+            return await end_of_round(one, net, batch)
+
+        def keeps(one: Training, net: Network, decision: Decision) -> None:
+            for party, mine in now[id(one)].items():
+                self.measured.setdefault((party, decision.version), set()).add(mine)
+            keep_versions(one, net, decision)
+
+        patch(Training, "end_of_round", ends)
+        patch(Training, "keep_versions", keeps)
+        for kind in (DVFL, FedOnce):
+            patch(kind, "collect", self.collecting(kind.collect))
+
+    def collecting(self, collect: Any) -> Any:
+        async def collects(one: Algorithm, net: Network, *rest: Any) -> Any:
+            muted = isinstance(net, Live) and net.post.muted
+            if net.phase != "inference" and not muted:
+                for party, mine in one.tensors(net).items():
+                    if party not in one.labels.parties and net.resume_at <= net.rounds_begun:
+                        self.collected.setdefault(party, set()).add(digest(mine))
+            return await collect(one, net, *rest)
+
+        return collects
+
+    def check(self, one: Member, version: Version) -> None:
+        """The part that a member uses is the one that was measured as this version."""
+        mine = digest(one.algorithm.tensors(one.net)[one.party])
+        if one.algorithm.training.versions.final is not None:
+            assert {mine} == self.collected[one.party], f"{one.party}: was collected otherwise"
+        else:
+            assert mine in self.measured[one.party, version], f"{one.party}: another part"
+
+
+def weather(seed: int, folder: Path) -> tuple[Federation, dict[str, Member]]:
+    """One training in a storm, to its end."""
+    random = Random(seed)
+    fed = small(list(METHODS)[seed % len(METHODS)], random.choice([2, 3]))
+    members: dict[str, Member] = {}
+    lost = random.random() < 0.2  # somebody's disk, at its first crash
+
+    async def live(seat: StormSeat, life: int) -> None:
+        if lost and life == 1 and seat.party != fed.leader:
+            shutil.rmtree(folder / seat.party, ignore_errors=True)
+        one = members[seat.party] = member(fed, seat, folder, seat.clock.now // 1000 + 1)
+        await one.live()
+
+    crew = Crew(seed, fed.members, live)
+    try:
+        crew.run(crashes=random.choice([1, 3, 6, 10]))
+    except TimeoutError:
+        if fed.leader not in crew.results:  # else it was over before somebody returned
+            raise
+    return fed, members
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_parts_that_are_used_together_were_measured_together(part: int, tmp_path: Path) -> None:
+    for seed in range(part, STORMS, PARTS):
+        try:
+            in_a_storm(seed, tmp_path / str(seed))
+        except Exception as error:
+            raise AssertionError(f"storm {seed} failed: {error!r}") from error
+
+
+def in_a_storm(seed: int, folder: Path) -> None:
+    """Collections and tests in many parts, checkpoints in every round, often, or seldom."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("os.fsync", lambda file: None)  # crashes of processes, not of the machine
+        patch.setattr("colonnade.learning.algorithm.PREDICT_ROWS", 32)
+        patch.setattr("colonnade.federation.member.member.SHARE", 0.0)
+        patch.setattr("colonnade.federation.member.member.KEEP", (0.0, 0.05, 1.0)[seed % 3])
+        oracle = Oracle(patch.setattr)
+        check(*weather(seed, folder), oracle)
+
+
+def check(fed: Federation, members: dict[str, Member], oracle: Oracle) -> None:
+    """Where nobody leads, a device that was away may have no part, and then has no result."""
+    speaker = next(members[p] for p in fed.label_holders if members[p].version is not None)
+    assert speaker.version is not None
+    assert speaker.state.result is not None
+    notes = " ".join(speaker.state.result.notes)
+    for party, one in members.items():
+        used = one.algorithm.training.versions.used
+        if fed.leader and used is not None and f"{party} (" not in notes:
+            assert used == speaker.version, f"{party} has {used}, and is not named"
+        if used is not None:  # among equals, whoever asks chooses; messages say for which version
+            oracle.check(one, used)
+
+
+# -- stories ---------------------------------------------------------------------------------------
+
+
+class Hall:
+    """Parties in one process that can be ended, started again, and asked."""
+
+    def __init__(self, fed: Federation, folder: Path) -> None:
+        self.fed, self.folder, self.clock = fed, folder, Clock()
+        self.storm = Storm(self.clock, 0, CALM)
+        self.members: dict[str, Member] = {}
+        self.tasks: dict[str, Any] = {}
+
+    def start(self, *parties: str, once: bool = False) -> None:
+        for party in parties:
+            seat = self.storm.seat(party)
+            one = member(self.fed, seat, self.folder, self.clock.now // 1000 + 1)
+            one.once = once
+            self.members[party] = one
+            self.tasks[party] = self.clock.spawn(one.live(), party)
+
+    def kill(self, party: str) -> None:
+        self.members[party].transport.close()  # pyright: ignore[reportAttributeAccessIssue]
+        self.clock.cancel(self.tasks[party])
+
+    async def until(self, ready: Callable[[], bool], seconds: float = 300) -> None:
+        limit = self.clock.now + int(seconds * SECOND)
+        while not ready():
+            assert self.clock.now < limit, "takes too long"
+            await self.clock.sleep_until(self.clock.now + SECOND // 100)
+
+    async def trained(self) -> Member:
+        leader = self.members[self.fed.speaker]
+        await self.until(lambda: leader.state.stage == Stage.ANSWERING)
+        return leader
+
+    async def ask(self) -> Any:
+        answers: list[Any] = []
+        leader = self.members[self.fed.speaker]
+        leader.questions.append(Question(["1", "2", "3"], answers.append))
+        leader.wake.notify()
+        await self.until(lambda: bool(answers))
+        return answers[0]
+
+    def tell(self, story: Callable[[], Any]) -> None:
+        self.clock.run(("story", story()))
+
+
+@pytest.mark.parametrize("name", ["splitnn", "dvfl", "fedonce"])
+def test_a_party_that_lost_its_disk_after_the_training_is_absent_and_named(
+    name: str, tmp_path: Path
+) -> None:
+    hall = Hall(small(name, 3), tmp_path)
+
+    async def story() -> None:
+        hall.start(*hall.fed.members)
+        leader = await hall.trained()
+        assert (await hall.ask()).absent == {}
+        hall.kill("client1")
+        shutil.rmtree(tmp_path / "client1")
+        await hall.clock.sleep_until(hall.clock.now + 2 * SECOND)
+        hall.start("client1")
+        await hall.clock.sleep_until(hall.clock.now + 5 * SECOND)
+        answer = await hall.ask()
+        assert answer.absent == {"client1": "untrained"}
+        assert leader.lacking() == {"client1": "untrained"}
+        assert status(hall.members["client1"])["model"] == "untrained"
+
+    hall.tell(story)
+
+
+def test_a_party_that_was_away_when_the_best_version_was_made_is_named_with_its_round(
+    tmp_path: Path,
+) -> None:
+    fed = small("splitnn", 3, epochs=20, lr=0.01)
+    network = msgspec.structs.replace(fed.network, extra_epochs=0, gather=0.5)
+    hall = Hall(msgspec.structs.replace(fed, network=network), tmp_path)
+
+    async def story() -> None:
+        hall.start(*hall.fed.members)
+        await hall.until(lambda: bool(hall.members["client2"].algorithm.training.versions.parts))
+        hall.kill("client2")
+        leader = await hall.trained()
+        assert leader.version is not None
+        hall.start("client2")
+        await hall.clock.sleep_until(hall.clock.now + 3 * SECOND)
+        why = (await hall.ask()).absent["client2"]
+        assert f"the model is of round {leader.version[1] + 1}" in why
+        assert why.startswith("has round ")
+        assert leader.state.result is not None
+        said = " ".join(leader.state.result.notes)
+        assert "tested without client2 (away)" in said
+        assert "client2: " in said
+        assert f"of {leader.attendance.rounds:,} rounds" in said
+
+    hall.tell(story)
+
+
+def test_a_training_goes_on_for_one_that_lacks_the_best_version(tmp_path: Path) -> None:
+    """Away for most epochs and back at the end: everybody has a part of the model."""
+    hall = Hall(small("splitnn", 3, epochs=20, lr=0.01), tmp_path)
+
+    async def story() -> None:
+        hall.start(*hall.fed.members)
+        server = hall.members["server"]
+        await hall.until(lambda: server.state.round > 2)
+        hall.kill("client2")
+        hall.clock.call_at(hall.clock.now + SECOND, lambda: hall.start("client2"))
+        leader = await hall.trained()
+        epochs = [point["epoch"] for point in leader.record.points]
+        assert max(epochs) > 20
+        assert not leader.lacking()
+        assert (await hall.ask()).absent == {}
+
+    hall.tell(story)
+
+
+def test_an_aggregator_that_was_away_has_all_its_steps_in_the_end(tmp_path: Path) -> None:
+    """It learns from what it remembers; how often is what it would have been."""
+    hall = Hall(small("dvfl", 3, client_epochs=20, aggregator_epochs=60), tmp_path)
+
+    async def story() -> None:
+        hall.start(*hall.fed.members)
+        first, second = (hall.members[f"aggregator{i}"] for i in range(2))
+        await hall.until(lambda: second.state.round > 6)
+        hall.kill("aggregator1")
+        await hall.until(lambda: first.state.round > 20)
+        hall.start("aggregator1")
+        leader = await hall.trained()
+        assert not leader.lacking()
+        steps = [hall.members[f"aggregator{i}"].algorithm.steps for i in range(2)]  # pyright: ignore[reportAttributeAccessIssue]
+        assert steps[0] == steps[1] > 0
+
+    hall.tell(story)
+
+
+@pytest.mark.parametrize("name", ["dvfl", "fedonce"])
+@pytest.mark.parametrize("back", [2, None])
+def test_what_was_collected_is_what_the_parts_in_use_give(
+    name: str, back: int | None, tmp_path: Path
+) -> None:
+    """A client that was late before, and is away when its encodings are collected, is waited for;
+    if it does not come back, the result says that the model was made without it."""
+    hall = Hall(small(name, 3), tmp_path)
+
+    async def story() -> None:
+        hall.start(*hall.fed.members)
+        versions = hall.members["client1"].algorithm.training.versions
+        take = versions.take
+
+        def fall() -> None:
+            hall.kill("client1")
+            if back is not None:
+                hall.clock.call_at(hall.clock.now + back * SECOND, lambda: hall.start("client1"))
+
+        def last_act(*version: Any, final: bool = False) -> None:
+            take(*version, final=final)
+            for one in hall.members.values():
+                if "client1" in one.post.peers:
+                    one.post.peers["client1"].late = True
+            hall.clock.call_at(hall.clock.now + SECOND // 1000, fall)
+
+        versions.take = last_act  # pyright: ignore[reportAttributeAccessIssue]
+        leader = await hall.trained()
+        if back is None:
+            assert leader.state.result is not None
+            assert "the model lacks client1: the model was made" in str(leader.state.result.notes)
+            return
+        assert not leader.lacking()
+        whole, net = build(hall.fed.method, hall.fed.vertical_data(), hall.fed.seed)
+        for party, tensors in whole.tensors(net).items():
+            one = hall.members[party]
+            for key, value in one.algorithm.tensors(one.net)[party].items():
+                tensors[key].data.copy_(value)
+        assert isinstance(whole, DVFL | FedOnce)
+        again = drive(whole.collect(net.within("inference"), whole.data.train))
+        if isinstance(whole, DVFL):
+            again = whole.centre.predict(again)
+        assert torch.allclose(leader.algorithm.memory["train"], again, atol=1e-5)
+
+    hall.tell(story)
+
+
+def test_devices_test_again_with_one_that_was_away(tmp_path: Path) -> None:
+    hall = Hall(small("mags", 3), tmp_path)
+
+    async def story() -> None:
+        hall.start(*hall.fed.members)
+        last = hall.members["client2"]
+        await hall.until(lambda: last.state.stage == Stage.TESTING)
+        hall.kill("client2")
+        hall.clock.call_at(hall.clock.now + 2 * SECOND, lambda: hall.start("client2"))
+        leader = await hall.trained()
+        assert leader.state.result is not None
+        assert "tested without" not in " ".join(leader.state.result.notes)
+
+    hall.tell(story)
+
+
+def test_a_full_disk_at_the_end_loses_no_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The part stays in memory and answers; it is written, and then acknowledged, when there is
+    room."""
+    hall = Hall(small("splitnn", 3), tmp_path)
+    save, full = safetensors.torch.save_file, [True]
+
+    def save_file(tensors: Any, path: Path, facts: Any = None) -> None:
+        if full[0] and Path(path).is_relative_to(tmp_path / "client1"):
+            raise safetensors.SafetensorError("No space left on device (os error 28)")
+        save(tensors, path, facts)
+
+    monkeypatch.setattr("safetensors.torch.save_file", save_file)
+
+    async def story() -> None:
+        hall.start(*hall.fed.members)
+        leader = await hall.trained()
+        one = hall.members["client1"]
+        assert "it stays in memory until there is room" in caplog.text
+        assert leader.version is not None
+        assert (await hall.ask()).absent == {}
+        assert not leader.post.keeps("client1", leader.version)
+        assert not list((tmp_path / "client1").rglob("*.safetensors"))
+        full[0] = False
+        await hall.clock.sleep_until(hall.clock.now + 10 * SECOND)
+        assert leader.post.keeps("client1", leader.version)
+        assert one.saved == leader.version
+        assert list((tmp_path / "client1" / "models").rglob("client1.safetensors"))
+
+    hall.tell(story)
+
+
+def test_a_label_holder_that_returns_after_its_test_does_not_wait_for_those_who_left(
+    tmp_path: Path,
+) -> None:
+    hall = Hall(small("splitnn", 2), tmp_path)
+
+    async def story() -> None:
+        hall.start(*hall.fed.members)
+        before = (await hall.trained()).state.result
+        for party in hall.fed.members:
+            hall.kill(party)
+        hall.start("server", once=True)
+        await hall.until(lambda: hall.members["server"].over, seconds=10)
+        assert hall.members["server"].state.result == before
+
+    hall.tell(story)
+
+
+def test_the_label_holder_waits_for_everybody_and_says_for_whom(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="colonnade")
+    fed = small("splitnn", 2)
+    hall = Hall(
+        msgspec.structs.replace(fed, network=msgspec.structs.replace(fed.network, gather=None)),
+        tmp_path,
+    )
+
+    async def story() -> None:
+        hall.start("server", "client0")
+        await hall.clock.sleep_until(1000 * SECOND)
+        assert hall.members["server"].state.stage == Stage.WAITING
+        assert "server: waiting for client1" in caplog.text
+        hall.start("client1")
+        assert not (await hall.trained()).attendance.notes()
+
+    hall.tell(story)
+
+
+@pytest.mark.parametrize("suffix", [".checkpoint.safetensors", ".part.safetensors"])
+@pytest.mark.parametrize("how", ["missing", "misshapen", "not finite"])
+def test_a_broken_file_is_refused_with_a_sentence(how: str, suffix: str, tmp_path: Path) -> None:
+    fed = small("splitnn", 2)
+    calm(fed, tmp_path)
+    for path in (tmp_path / "client0" / "checkpoints").glob(f"*{suffix}"):
+        with safetensors.safe_open(path, "pt") as file:  # pyright: ignore[reportPrivateImportUsage]
+            facts = file.metadata()
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        name = min(tensors)
+        broken = {"misshapen": tensors[name][:1], "not finite": tensors[name] * torch.nan}
+        changed = {**tensors, name: broken.get(how, tensors[name])}
+        if how == "missing":
+            del changed[name]
+        safetensors.torch.save_file(changed, path, facts)
+    says = {"missing": "has no tensor", "misshapen": "expected", "not finite": "not finite"}[how]
+    with pytest.raises(InputError, match=rf"client0\..*{says}.*--fresh"):
+        calm(fed, tmp_path)
+
+
+def test_what_a_party_keeps_and_what_it_lacks() -> None:
+    parts = Parts((Kept((7, 20)), Kept((7, 41), durable=False)))
+    assert parts.have((7, 41))
+    assert not parts.durable((7, 41))
+    assert parts.lack((7, 20)) == ""
+    assert parts.lack((7, 124)) == "has round 42, the model is of round 125"
+    assert parts.lack((8, 41)) == "has round 42 of another training"
+    assert Parts().lack((1, 1)) == "untrained"
+    final = Parts((Kept((7, 20), final=True),))
+    assert final.have((9, 300))
+    assert not final.have((7, 19))
+    assert read_note(parts.text(), Parts) == parts
