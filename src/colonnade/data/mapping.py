@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from colonnade.common.party_names import check_party
+from colonnade.common.party_names import check_simulated
 from colonnade.common.text import nearest
 from colonnade.errors import InputError
 
@@ -19,7 +19,7 @@ def check(
     holder: dict[str, str] = {}
     features = [name for name in names if name != label]
     for party, chosen in mapping.items():
-        check_party(party, "data.columns")
+        check_simulated(party, "data.columns")
         if not chosen:
             raise InputError(
                 f"data.columns.{party}: has no columns; name at least one of {source}."

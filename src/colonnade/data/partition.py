@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from colonnade.common.party_names import is_party_name
+from colonnade.common.party_names import is_simulated_name
 from colonnade.errors import InputError
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ def views(shapes: Sequence[Shape], parties: int, names: Sequence[str] = ()) -> P
     ends = np.cumsum([math.prod(shape) for shape in shapes]).tolist()
     starts = [0, *ends[:-1]]
     ranges = [range(start, end) for start, end in zip(starts, ends, strict=True)]
-    usable = len(set(names)) == parties and all(map(is_party_name, names))
+    usable = len(set(names)) == parties and all(map(is_simulated_name, names))
     return grouped(ends[-1], ranges, names if usable else (), shapes)
 
 
