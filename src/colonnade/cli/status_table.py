@@ -49,7 +49,7 @@ def sentences(found: Mapping[str, Told]) -> Iterator[str]:
     for name, told in found.items():
         if "invalid" in told:
             yield f"{name}: {told['invalid']}"
-        if "ended" in told:
+        if "ended" in told and told["stage"] != Stage.DONE:
             yield f"{name}: {ended(told)}"
     running = {name: told for name, told in found.items() if told and "ended" not in told}
     for party, seen in _by_party(running, "away").items():
