@@ -67,9 +67,14 @@ def main() -> None:
     torch.set_num_threads(1)
     progress = Console(stderr=True)
     figures: list[Figure] = []
+    failed = False
     for name in arguments.names or [name for name in BENCHMARKS if name not in LONG]:
-        with progress.status(name):
-            figures += BENCHMARKS[name]()
+        try:
+            with progress.status(name):
+                figures += BENCHMARKS[name]()
+        except Exception:  # the figures of the others count all the same
+            failed = True
+            progress.print_exception()
     if arguments.json:
         print(json.dumps(document(figures), indent=2))
     else:
@@ -77,6 +82,8 @@ def main() -> None:
         console = Console(width=None if sys.stdout.isatty() else WIDTH)
         for each in tables(figures):
             console.print(each)
+    if failed:
+        sys.exit(1)
 
 
 def document(figures: list[Figure]) -> dict[str, object]:

@@ -66,6 +66,7 @@ class Ours:
             aggregator_epochs=aggregators,
             epochs=owner,
             patience=owner + 1,
+            centre=False,  # as published, and as the plain loop
             compile=compile,
         )
         self.algorithm = DVFL(settings, Task.of(data, seed=0))
@@ -76,7 +77,12 @@ class Ours:
     def parameters(self) -> list[Tensor]:
         """Party by party, in the order of `Module.parameters()`."""
         parties = self.algorithm.tensors(self.net).values()
-        return [value for tensors in parties for value in tensors.values()]
+        return [
+            value
+            for tensors in parties
+            for name, value in tensors.items()
+            if not name.startswith("centre.")  # which is the identity here
+        ]
 
     def test_accuracy(self) -> float:
         return drive(self.algorithm.evaluate(self.net))["test_accuracy"]

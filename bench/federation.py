@@ -84,8 +84,8 @@ class Federation:
         names = tuple(f"device {i}" for i in range(len(problem.encoders)))
         self.devices = Group("devices", names, "client")
         self.aggregators = Group("aggregators", names, "aggregator")
-        self.embedding = Channel(self.devices, self.aggregators, "embedding", EMBEDDING)
-        self.gradient = Channel(self.aggregators, self.devices, "gradient", EMBEDDING, each=True)
+        self.upwards = Channel(self.devices, self.aggregators, "embedding", EMBEDDING)
+        self.back = Channel(self.aggregators, self.devices, "gradient", EMBEDDING, each=True)
         self.net = StackedNetwork(
             World(
                 (self.devices, self.aggregators),
@@ -112,11 +112,11 @@ class Federation:
             self.encoders.backward(h, back.total())
 
     async def send_embeddings(self, h: Tensor) -> Inbox:
-        return await self.net.send(h, self.embedding, BATCH)
+        return await self.net.send(h, self.upwards, BATCH)
 
     async def send_gradients(self, inbox: Inbox, gradient: Tensor) -> Inbox:
         shares = inbox.split(gradient)  # [aggregators, neighbours, rows, embedding]
-        return await self.net.send(shares, self.gradient, BATCH, where=inbox.arrived)
+        return await self.net.send(shares, self.back, BATCH, where=inbox.arrived)
 
     def fetch(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         return self.problem.x.index_select(1, rows), self.problem.y.index_select(0, rows)

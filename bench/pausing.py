@@ -45,6 +45,7 @@ def pauses(algorithm: Algorithm, net: PausingNetwork) -> Iterator[int]:
         try:
             program.send(None)
         except StopIteration:
+            yield len(net.schedules) - 1  # the parties agreed to stop: no pause after the last
             return
         yield len(net.schedules) - 1
 

@@ -86,8 +86,12 @@ class Figure:
 Turns = Mapping[str, list[Turn]]
 
 
+SMALLEST = False  # one step, once: to see that a benchmark runs
+
+
 def take_turns(variants: Mapping[str, Variant], repeats: int) -> Turns:
     torch.set_num_threads(1)
+    repeats = 1 if SMALLEST else repeats
     turns: dict[str, list[Turn]] = {name: [] for name in variants}
     for _ in range(repeats):
         for name, variant in variants.items():
@@ -96,10 +100,11 @@ def take_turns(variants: Mapping[str, Variant], repeats: int) -> Turns:
 
 
 def _one_turn(variant: Variant) -> Turn:
+    steps = 1 if SMALLEST else variant.steps
     wall, cpu = time.perf_counter(), time.process_time()
-    variant.run(variant.steps)
+    variant.run(steps)
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    return Turn(wall / variant.steps, cpu / variant.steps)
+    return Turn(wall / steps, cpu / steps)
 
 
 def compare(

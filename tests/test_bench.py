@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from io import StringIO
 
-from bench import chaos, storms
+import pytest
+from bench import chaos, overhead, storms, timing
 from bench.timing import Figure
 from rich.console import Console
 
@@ -15,6 +16,11 @@ def test_a_storm_of_the_benchmark_is_one_of_the_suite() -> None:
     found = storms.Storms(3, {2: "why"})
     Console(file=shown, width=100).print(storms.table([Figure("storms", "x", 0.0, detail=found)]))
     assert "2" in shown.getvalue()
+
+
+def test_the_engine_s_overhead_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timing, "SMALLEST", True)
+    assert all(figure.milliseconds > 0 for figure in overhead.run())
 
 
 def test_a_disturbed_run_is_within_a_point_explained_or_silent() -> None:
