@@ -6,7 +6,7 @@ aggregator, which is a device as well, joins what reached it and predicts; round
 the aggregators' log-probabilities; whoever wants an answer asks one device. In training messages
 are left out at random (dropout), so that predictions survive when messages are lost.
 
-Labels are known to all aggregators, and nobody decides for others: see `leaderless.py`.
+Labels are known to all aggregators, and nobody decides for others: see `learning/gossip.py`.
 """
 
 from __future__ import annotations

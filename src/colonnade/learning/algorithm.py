@@ -1,9 +1,9 @@
 """What every algorithm is: settings, declared exchanges, and two choreographies, `train` and
 `predict`.
 
-To add one, put a file into this folder with a `Settings` struct and an `Algorithm` subclass;
-nothing else changes. The experiment file, the command line, the documentation of what leaves a
-party and the algorithm test kit find it there.
+To add one, put a file into `colonnade/algorithms/` with a `Settings` struct and an `Algorithm`
+subclass; nothing else changes. The experiment file, the command line, the documentation of what
+leaves a party and the algorithm test kit find it there.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from torch import Tensor
 from colonnade.common.text import with_reasons
 from colonnade.errors import Unsuited
 from colonnade.federation.agreement.federation import Federation
-from colonnade.federation.member.member import RETURN, TESTED_WITHOUT, Answer, Call, Member, text
+from colonnade.federation.member.member import TESTED_WITHOUT, Answer, Call, Member, text
 from colonnade.federation.member.stage import Stage
 from colonnade.learning.training import measure
 from colonnade.network import ABSENT, is_absent
@@ -62,11 +62,7 @@ class LeaderlessMember(Member):
             raise Unsuited(f"{'; '.join(self.complaints)}; all parties need the same")
 
     async def afterwards(self) -> None:
-        known = self.record.known() if self.trained_before else None
-        await self.assemble(RETURN if known else self.post.returns)
-        self.choose_version()
-        self.state.stage = Stage.TESTING
-        self.state.result = known
+        await self.prepare_test()
         if self.state.result is None:
             there = [peer for peer in self.post.peers.values() if peer.there]
             missed = self.trained_before or 2 * sum(p.reached(TESTED) for p in there) > len(there)

@@ -353,12 +353,17 @@ class Member:
 
     # -- once trained: the label holder asks ------------------------------------------------------
 
-    async def lead(self) -> None:
+    async def prepare_test(self) -> None:
+        """Wait a while for the others and choose the version of the model. A result of an earlier
+        process of this party is kept, and then there is nothing to test."""
         known = self.record.known() if self.trained_before else None
         await self.assemble(RETURN if known else self.post.returns)
         self.choose_version()
         self.state.stage = Stage.TESTING
         self.state.result = known
+
+    async def lead(self) -> None:
+        await self.prepare_test()
         if self.state.result is None:
             metrics, notes = await self.test()
             await self.collect_accounts()
