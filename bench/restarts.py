@@ -26,7 +26,7 @@ from colonnade.federation.member.stage import Stage
 from colonnade.federation.member.status import read_status
 
 EVERY, KILLS, LIMIT = 5.0, 8, 60.0
-TOLD = 0.7  # seconds; a party writes its status twice a second
+TOLD = 0.7  # seconds; a party writes how far it is twice a second
 EPOCHS = 2000  # more than will be done
 
 
@@ -35,6 +35,7 @@ class Restarts:
     seconds: list[float] = field(default_factory=list)  # from a start to the next round
     gained: list[float] = field(default_factory=list)  # rounds between two kills
     lost: list[float] = field(default_factory=list)  # share of the rounds so far, by one kill
+    lost_seconds: list[float] = field(default_factory=list)  # what these rounds had taken
 
 
 def run(kills: int = KILLS, every: float = EVERY) -> list[Figure]:
@@ -44,6 +45,7 @@ def run(kills: int = KILLS, every: float = EVERY) -> list[Figure]:
         _figure("seconds from its start until it trains again", found.seconds, Target(3, False)),
         _figure("rounds between two kills", found.gained, Target(1)),
         _figure("rounds lost by a kill, % of those done", found.lost, Target(1, False)),
+        _figure("rounds lost by a kill, in seconds", found.lost_seconds, Target(0.2, False)),
     ]
 
 
@@ -75,7 +77,9 @@ def kill_again_and_again(folder: Path, kills: int, every: float) -> Restarts:
             wait_for(lambda: server.round() > 0)
             found.seconds.append(time.monotonic() - begun)
             found.gained.append(done - at)
-            found.lost.append(100 * max(0, done - server.resumed_at()) / max(1, done))
+            lost = max(0, done - server.resumed_at())
+            found.lost.append(100 * lost / max(1, done))
+            found.lost_seconds.append(every * lost / max(1, done - at))
     finally:
         for party in parties.values():
             party.kill()

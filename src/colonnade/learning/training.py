@@ -11,6 +11,7 @@ async for batch in self.training.rounds(net):
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -196,7 +197,8 @@ class Training:
         which was measured on `apart`."""
         self.tell(net, batch, loss, metrics)
         accuracy, value = metrics["validation_accuracy"], metrics["validation_loss"]
-        new = self.ballot.add(apart, (net.generation, net.round), accuracy, value)
+        error = math.sqrt(accuracy * (1 - accuracy) / self.algorithm.data.validation.rows)
+        new = self.ballot.add(apart, (net.generation, net.round), accuracy, value, error)
         best, sure = self.ballot.settle(net)
         self.count_patience(value, best is new, self.ballot.complete(new))
         if best is new:

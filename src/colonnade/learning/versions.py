@@ -213,6 +213,7 @@ class Candidate(msgspec.Struct):
     loss: float
     company: list[str]  # who took part when it was measured
     told: float  # when it was announced (`net.now`)
+    error: float = 0.0  # standard error of the accuracy
 
 
 class Ballot:
@@ -222,11 +223,13 @@ class Ballot:
         self.parties = list(parties)
         self.candidates: list[Candidate] = []
 
-    def add(self, net: Network, version: Version, accuracy: float, loss: float) -> Candidate:
+    def add(
+        self, net: Network, version: Version, accuracy: float, loss: float, error: float = 0.0
+    ) -> Candidate:
         """The version just measured on `net`."""
         missing = net.missing()
         company = [party for party in self.parties if party not in missing]
-        new = Candidate(version, accuracy, loss, company, net.now)
+        new = Candidate(version, accuracy, loss, company, net.now, error)
         self.candidates = [c for c in self.candidates if c.version != version]
         self.candidates.append(new)
         return new
@@ -244,21 +247,30 @@ class Ballot:
     def settle(self, net: Network) -> tuple[Candidate, Candidate | None]:
         """The best version, and the best that is committed: all others are forgotten."""
         alive = [c for c in self.candidates if self.committed(net, c) or self.pending(net, c)]
-        best = max(alive or self.candidates, key=self._rank)
-        sure = max((c for c in alive if self.committed(net, c)), key=self._rank, default=None)
+        best = self._best(alive or self.candidates)
+        sure = self._best([c for c in alive if self.committed(net, c)])
+        assert best is not None
         self.candidates = [best] if sure is None or sure is best else [sure, best]
         return best, sure
 
-    def _rank(self, one: Candidate) -> tuple[float, bool, float]:
-        return one.accuracy, self.complete(one), -one.loss
+    def _best(self, candidates: Sequence[Candidate]) -> Candidate | None:
+        """One that all parties took part in wins over one that is better by less than the standard
+        error of its accuracy."""
+        rank = lambda one: (one.accuracy, self.complete(one), -one.loss)  # noqa: E731
+        best = max(candidates, key=rank, default=None)
+        whole = max(filter(self.complete, candidates), key=rank, default=None)
+        if best is None or whole is None:
+            return best
+        return whole if whole.accuracy >= best.accuracy - best.error else best
 
     def chosen(self, net: Network, have: Callable[[str, Version], bool]) -> Candidate | None:
         """At the end: the best committed version; if there is none, the one that most have."""
         sure = [c for c in self.candidates if self.committed(net, c)]
         if sure:
-            return max(sure, key=self._rank)
+            return self._best(sure)
         count = lambda c: sum(have(party, c.version) for party in self.parties)  # noqa: E731
-        return max(self.candidates, key=lambda c: (count(c), self._rank(c)), default=None)
+        most = max(map(count, self.candidates), default=0)
+        return self._best([c for c in self.candidates if count(c) == most])
 
     def facts(self) -> list[dict[str, Any]]:
         return [msgspec.to_builtins(c) for c in self.candidates]

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import median
 from typing import Annotated, Any, get_args
 
 import msgspec
@@ -198,7 +199,7 @@ class Member:
         self.trouble = Trouble(log)
         self.stopwatch: Callable[[], float] = lambda: 0.0  # real seconds; none in virtual time
         self._kept = self._begun = self.clock.now
-        self._cost = 0.0  # seconds that a checkpoint takes
+        self._costs = deque([0.0], maxlen=9)  # seconds that the last checkpoints took
         self._seen = Tally(log, first=CHANGES)
         self._unknown = Tally(log)
 
@@ -264,7 +265,7 @@ class Member:
     def began(self, round: int) -> None:
         self.state.round = round + 1
         so_far = (self.clock.now - self._begun) / SECOND
-        pause = max(KEEP, SHARE * so_far, self._cost / COST)
+        pause = max(KEEP, SHARE * so_far, median(self._costs) / COST)
         if self.clock.now - self._kept >= pause * SECOND:
             self.keep(round, at_once=False)
         if round < self.algorithm.unlabelled_rounds:  # each for itself
@@ -305,7 +306,7 @@ class Member:
         self._try(self.record.keep)
         self.algorithm.checkpoints = None
         self.write_again()
-        self._cost = self.stopwatch() - begun
+        self._costs.append(self.stopwatch() - begun)
 
     def note(self) -> None:
         """Write down what left, now and then, and what a full disk refused."""

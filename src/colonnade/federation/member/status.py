@@ -34,7 +34,7 @@ from colonnade.network.wire import Count, Name, read_note
 log = logging.getLogger(__name__)
 
 LINE = 2000  # characters of a line in the log
-SHOW = SECOND // 2  # between two looks at the state
+LOOK, SHOW = SECOND // 20, SECOND // 2  # between two looks at the state, and at its details
 
 
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
@@ -127,10 +127,13 @@ class StatusLine:
         self.write()
 
     async def keep_up(self) -> None:
-        clock, state = self.member.clock, self.member.state
+        """Show every change of stage at once, and the rest twice a second."""
+        clock, state, due = self.member.clock, self.member.state, 0
         while state.stage != Stage.DONE:
-            self.show()
-            await clock.sleep_until(clock.now + SHOW)
+            if state.stage != self.stage or clock.now >= due:
+                self.show()
+                due = clock.now + SHOW
+            await clock.sleep_until(clock.now + LOOK)
         self.show()
 
     def show(self) -> None:
