@@ -19,6 +19,7 @@ from colonnade.data import DataSpec, VerticalData, load
 from colonnade.errors import InputError
 from colonnade.experiments.run import build, drive
 from colonnade.learning.algorithm import Algorithm
+from colonnade.learning.checkpoint import Checkpoint
 from colonnade.learning.training import Point
 from colonnade.network import Network
 from colonnade.network.faults import Aggregator, Client, Connection
@@ -118,14 +119,14 @@ def test_aggregators_learn_in_every_round_between_aligned_batches_from_what_they
 
 
 def test_a_replay_keeps_so_many_batches_and_drops_what_a_dead_aggregator_would_have_read() -> None:
-    replay = Replay(2, keep=2, rows=3, width=1)
+    replay = Replay(2, most=2, rows=3, width=1)
     for k in range(4):
         batch = torch.full((2, 3, 1), float(k))
         replay.append(batch, torch.tensor([True, k == 1]))
     assert replay.filled.tolist() == [True, True]
     assert [replay.read(t)[:, 0, 0].tolist() for t in range(3)] == [[2, 1], [3, 1], [2, 1]]
     assert replay.read(-1)[:, 0, 0].tolist() == [3, 1]  # the newest
-    nothing = Replay(1, keep=0, rows=3, width=1)
+    nothing = Replay(1, most=0, rows=3, width=1)
     nothing.append(torch.ones(1, 3, 1), torch.tensor([True]))
     assert not nothing.filled.any()
 
@@ -148,7 +149,7 @@ def test_a_centred_owner_takes_the_mean_of_what_an_aggregator_sent_when_it_is_aw
 ) -> None:
     algorithm, net = build(dvfl(aggregators=2), digits, seed=0)
     drive(algorithm.train(net))
-    train = algorithm.memory["train"][0]
+    train = algorithm.collected.value[0]  # pyright: ignore[reportAttributeAccessIssue]
     codes, came = train[:, :-2], train[:, -2:]
     assert codes.mean(0).abs().max() < 1e-5
     assert float(codes.square().mean()) == pytest.approx(1, abs=1e-4)
@@ -218,13 +219,20 @@ class Outage(Exception):
     """The owner's process ends here."""
 
 
+def keeping(algorithm: Algorithm, net: Network, folder: Path) -> Checkpoint:
+    """A checkpoint at the beginning of each round, as a real party writes them."""
+    kept = Checkpoint(algorithm, folder)
+    net.watch = lambda round: kept.keep(net, net.restart_round(round), {})
+    return kept
+
+
 @pytest.mark.parametrize("epochs_before", [1, 3, 6])
 def test_an_owner_that_restarts_goes_on_with_what_it_has_and_asks_nobody_again(
     digits: VerticalData, tmp_path: Path, epochs_before: int
 ) -> None:
     whole = stacked(dvfl(epochs=6), digits)
     algorithm, net = build(dvfl(epochs=6), digits, seed=0)
-    algorithm.checkpoints = tmp_path
+    kept = keeping(algorithm, net, tmp_path)
 
     def fail(point: Point) -> None:
         if point.epoch > epochs_before:
@@ -233,9 +241,9 @@ def test_an_owner_that_restarts_goes_on_with_what_it_has_and_asks_nobody_again(
     algorithm.training.watch = fail
     with pytest.raises(Outage) if epochs_before < 6 else nullcontext():
         drive(algorithm.train(net))
+        kept.keep(net, net.rounds_begun, {})
     again, net = build(dvfl(epochs=6), digits, seed=0)
-    again.checkpoints = tmp_path
-    assert again.resume(net)
+    assert Checkpoint(again, tmp_path).resume(net) is not None
     points: list[Point] = []
     again.training.watch = points.append
     drive(again.train(net))
@@ -255,17 +263,17 @@ def test_every_party_of_a_federation_may_restart_while_the_owner_learns(
     def begin(net: Network) -> Algorithm:
         algorithm = DVFL(dvfl(epochs=4), whole.algorithm.task)
         algorithm.join(net, digits)
-        algorithm.checkpoints = tmp_path
         return algorithm
 
     def until_the_second_epoch(net: Network) -> Coroutine[Any, Any, None]:
         algorithm = begin(net)
+        keeping(algorithm, net, tmp_path)
         algorithm.training.batches = replace(algorithm.training.batches, epochs=2)
         return algorithm.train(net)
 
     async def to_the_end(net: Network) -> Trained:
         algorithm = begin(net)
-        assert algorithm.resume(net)
+        assert Checkpoint(algorithm, tmp_path).resume(net) is not None
         await algorithm.train(net)
         return Trained(algorithm, net, await algorithm.evaluate(net), net.now)
 
@@ -279,25 +287,26 @@ def test_the_state_of_another_training_or_a_damaged_one_is_refused(
     digits: VerticalData, tmp_path: Path
 ) -> None:
     algorithm, net = build(dvfl(epochs=1), digits, seed=0)
-    algorithm.checkpoints = tmp_path
+    kept = keeping(algorithm, net, tmp_path)
     drive(algorithm.train(net))
     other, other_net = build(dvfl(epochs=1), digits, seed=1)
-    other.checkpoints = tmp_path
     with pytest.raises(InputError, match="another training"):
-        other.resume(other_net)
-    file = next(tmp_path.glob("owner*"))
+        Checkpoint(other, tmp_path).resume(other_net)
+    journal = next(tmp_path.glob("owner.collected.*.journal"))
+    journal.write_bytes(journal.read_bytes()[:100])
+    with pytest.raises(InputError, match="is shorter than its checkpoint says"):
+        kept.resume(net)
+    file = next(tmp_path.glob("owner.checkpoint*"))
     file.write_bytes(file.read_bytes()[:100])
     with pytest.raises(InputError, match="not a checkpoint"):
-        algorithm.resume(net)
+        kept.resume(net)
 
 
 def test_without_a_checkpoint_there_is_nothing_to_resume(
     digits: VerticalData, tmp_path: Path
 ) -> None:
     algorithm, net = build(dvfl(), digits, seed=0)
-    assert not algorithm.resume(net)
-    algorithm.checkpoints = tmp_path
-    assert not algorithm.resume(net)
+    assert Checkpoint(algorithm, tmp_path).resume(net) is None
 
 
 def test_an_owner_that_practised_without_some_encodings_misses_them_less() -> None:

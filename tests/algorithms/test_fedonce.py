@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
-from colonnade.algorithms.fedonce import FedOnceSettings
+from colonnade.algorithms.fedonce import FedOnce, FedOnceSettings
 from colonnade.data import DataSpec, VerticalData, load
 from colonnade.errors import InputError, PartyLost
 from colonnade.experiments.run import build, drive
@@ -32,15 +33,21 @@ def test_every_row_is_sent_once_and_no_gradient_ever(digits: VerticalData) -> No
     assert set(sent.values()) == {len(digits.train) * 16 * 4}
 
 
+def collected(settings: FedOnceSettings, data: VerticalData, **facts: Any) -> Tensor:
+    """What the server was sent."""
+    algorithm = stacked(settings, data, **facts).algorithm
+    assert isinstance(algorithm, FedOnce)
+    return algorithm.collected.value
+
+
 def test_encodings_that_were_lost_count_as_zeros_and_are_fetched_again_by_retry(
     digits: VerticalData,
 ) -> None:
     lost = Connection(name="links", down=0.5, up=0.5)
     zeros, retry = (
-        stacked(fedonce(missing=m, epochs=1), digits, fault=lost).algorithm.memory["train"]
-        for m in ("zeros", "retry")
+        collected(fedonce(missing=m, epochs=1), digits, fault=lost) for m in ("zeros", "retry")
     )
-    calm = stacked(fedonce(epochs=1), digits).algorithm.memory["train"]
+    calm = collected(fedonce(epochs=1), digits)
     assert torch.equal(retry, calm)
     slots = zeros.unflatten(2, (4, 16))
     gone = (slots == 0).all(3)

@@ -29,7 +29,7 @@ VARIANTS: dict[str, list[dict[str, object]]] = {
         {"imputation": "learnt", "dropout": 0.3, "dropout_kind": "party"},
         {"objective": "autoencoder", "encoder_epochs": 1},
     ],
-    "splitnn": [{"missing": "stale", "encoder": [0.5, 8]}],
+    "splitnn": [{"missing": "stale", "encoder": [0.5, 8]}, {"missing": "buffer"}],
 }
 
 for name, kind in built_in().items():

@@ -93,19 +93,19 @@ def test_noise_targets_lie_on_the_sphere_and_are_only_exchanged_within_a_batch()
     chosen = FedOnceSettings(name="f", algorithm="fedonce", objective="noise")
     algorithm, _ = build(chosen, data, seed=0)
     noise: Noise = algorithm.encoders  # pyright: ignore[reportAttributeAccessIssue]
-    before = noise.targets.clone()
+    before = noise.targets.value.clone()
     assert torch.allclose(before.norm(dim=2), torch.ones(before.shape[:2]))
     rows, up = torch.arange(10, 40), torch.tensor([True, True, True, False])
     h = noise.encoders.predict(algorithm.data.train.x.index_select(1, rows))
     near = [float(distance(noise.helpers.predict(h), t[:, rows])[:3].sum()) for t in [before]]
     noise.reassign(h, up, rows)
-    near.append(float(distance(noise.helpers.predict(h), noise.targets[:, rows])[:3].sum()))
+    near.append(float(distance(noise.helpers.predict(h), noise.targets.value[:, rows])[:3].sum()))
     assert near[1] < near[0]
-    assert torch.equal(noise.targets[3], before[3]), "a party that is away keeps its points"
+    assert torch.equal(noise.targets.value[3], before[3]), "a party that is away keeps its points"
     untouched = [r for r in range(before.shape[1]) if not 10 <= r < 40]
-    assert torch.equal(noise.targets[:, untouched], before[:, untouched])
+    assert torch.equal(noise.targets.value[:, untouched], before[:, untouched])
     for member in range(3):
-        points = {tuple(p.tolist()) for p in noise.targets[member, rows]}
+        points = {tuple(p.tolist()) for p in noise.targets.value[member, rows]}
         assert points == {tuple(p.tolist()) for p in before[member, rows]}
 
 
@@ -116,12 +116,12 @@ def test_the_exchange_is_the_best_of_all_permutations() -> None:
     noise: Noise = algorithm.encoders  # pyright: ignore[reportAttributeAccessIssue]
     rows, up = torch.arange(5), torch.ones(4, dtype=torch.bool)
     h = noise.encoders.predict(algorithm.data.train.x.index_select(1, rows))
-    z, points = F.normalize(noise.helpers.predict(h), dim=2), noise.targets[:, rows].clone()
+    z, points = F.normalize(noise.helpers.predict(h), dim=2), noise.targets.value[:, rows].clone()
     noise.reassign(h, up, rows)
     for i in range(4):
         every = [
             float((z[i] - points[i, list(order)]).square().sum())
             for order in itertools.permutations(range(5))
         ]
-        found = float((z[i] - noise.targets[i, rows]).square().sum())
+        found = float((z[i] - noise.targets.value[i, rows]).square().sum())
         assert found == pytest.approx(min(every), abs=1e-5)

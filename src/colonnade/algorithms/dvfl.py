@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import Literal
 
 import msgspec
 import torch
@@ -27,9 +26,11 @@ from colonnade.learning import (
     LabelHolder,
     LocalBatches,
     Members,
+    Numbers,
     Part,
     Settings,
     Task,
+    Value,
     check_widths,
     encoder_widths,
     make_head,
@@ -49,7 +50,6 @@ from colonnade.network import (
 )
 
 RATES = {"clients": 2e-3, "aggregators": 2e-3, "owner": 8e-2}
-REPLAY = ".replay"
 MAKE_UP = 3  # steps more in a round, for an aggregator that missed some
 
 
@@ -134,10 +134,7 @@ class DVFL(Algorithm):
         # What the owner is sent, by sender.
         self.offered = (self.code,) * settings.aggregators or self.widths
         self.wait = EVERYONE if settings.missing == "retry" else ALL
-        self.registers = Register()
-        self.newest: Tensor | None = None
         self.heard_all = True  # clients, in the last round of communication
-        self.steps = 0  # that the aggregators here have learnt
 
     def aggregator_names(self) -> tuple[str, ...]:
         count, task = self.set.aggregators, self.task
@@ -170,8 +167,14 @@ class DVFL(Algorithm):
             )
             self.compressors = learner(self, net, aggregators, **UNSUPERVISED)
         rows = self.local_batches.aligned.size
-        keep = None if s.replay == "all" else s.replay
-        self.replay = Replay(len(net.here(self.aggregators)), keep, rows, W_g)
+        most = None if s.replay == "all" else s.replay
+        replay = Replay(len(net.here(self.aggregators)), most, rows, W_g)
+        self.replay = self.keeps(net, "replay", self.aggregators, replay)
+        self.registers = self.keeps(net, "registers", self.aggregators, Register())
+        self.newest = self.keeps(net, "newest", self.aggregators, Value())
+        self.steps = self.keeps(net, "steps", self.aggregators, Numbers(done=0))
+        self.collected = self.keeps(net, "collected", self.owner, Value(large=True))
+        self.validation = self.keeps(net, "validation", self.owner, Value(large=True))
         layers = [W_h, 40] if s.aggregators else [hidden, W_h, W_h, 40]
         received = [sum(self.offered) + len(self.offered)]
         self.centre = self.stack(
@@ -257,52 +260,35 @@ class DVFL(Algorithm):
                 up = net.alive(self.clients)
             else:
                 up = net.call(self.clients)
-            if talking and self.newest is not None:
-                self.learn_to_compress(net, self.newest, net.alive(self.aggregators))
-            self.steps += talking and self.heard_all
+            if talking and self.newest.value is not None:
+                self.learn_to_compress(net, self.newest.value, net.alive(self.aggregators))
+            self.steps["done"] += talking and self.heard_all
             self.encoders.learn(x, up, net.round, rows)
 
     async def communicate(self, net: Network, h: Tensor, rows: int) -> None:
         """Clients write their registers; aggregators read them and remember."""
         inbox = await net.send(h, self.encoding, rows, wait=LATEST)
-        self.newest = inbox.latest(self.registers).concat()  # [aggregators, rows, W_g]
+        self.newest.set(inbox.latest(self.registers).concat())  # [aggregators, rows, W_g]
         locally(lambda inbox: self.hear(net, inbox.everything), inbox)
 
     def hear(self, net: Network, everything: bool) -> None:
         """Remember the newest batch. A real aggregator does not if a client is missing that will
         come, and makes up for it later."""
         self.heard_all = everything or not net.owing()
-        if self.heard_all and self.newest is not None:
-            self.replay.append(self.newest, net.alive(self.aggregators))
-
-    def keep(self, net: Network, rounds: int | None = None) -> None:
-        """A real aggregator keeps its replay as well."""
-        if self.checkpoints is not None and net.here(self.aggregators):
-            self.also["replay"] = self.replay.write(self.checkpoints, self.here(net))
-            self.also["steps"] = self.steps
-        super().keep(net, rounds)
-
-    def resume(self, net: Network) -> bool:
-        resumed = super().resume(net)
-        if resumed and self.checkpoints is not None and "replay" in self.also:
-            self.replay.take_up(self.checkpoints, self.here(net), self.also["replay"])
-            self.steps = self.also.get("steps", self.heard_rounds)
-        return resumed
-
-    def here(self, net: Network) -> list[str]:
-        return [self.aggregators.parties[i] for i in net.here(self.aggregators)]
+        if self.heard_all:
+            self.replay.append(self.newest.value, net.alive(self.aggregators))
 
     async def compress(self, net: Network) -> None:
         """Aggregators go on with what they remember, until they had all their epochs. One that
         missed rounds learns more in a round, from the newest epoch, until it has caught up."""
         async for t in net.rounds(range(self.rounds_of_replay)):
             up = net.alive(self.aggregators) & self.replay.filled
-            missed = self.heard_rounds + t - self.steps
+            missed = self.heard_rounds + t - self.steps["done"]
             self.learn_to_compress(net, self.replay.read(t - self.rounds_of_replay), up)
             for i in range(min(missed, MAKE_UP)):
                 newest = -1 - (MAKE_UP * t + i) % self.local_batches.per_epoch
                 self.learn_to_compress(net, self.replay.read(newest), up)
-            self.steps += min(missed, MAKE_UP) + 1
+            self.steps["done"] += min(missed, MAKE_UP) + 1
         self.replay.forget()
 
     def learn_to_compress(self, net: Network, b: Tensor, up: Tensor) -> None:
@@ -313,18 +299,18 @@ class DVFL(Algorithm):
     async def supervise(self, net: Network) -> None:
         """The owner collects the final encodings once, keeps them and learns on its own."""
         train = await self.collect(net.within("supervision"), self.data.train, self.wait)
-        if self.set.centre and "train" not in self.memory:  # else it was found before a restart
+        if self.set.centre and self.collected.value is None:  # else it was found before a restart
             locally(self.find_centre, train)
-        self.remember(net, "train", self.centre.predict(train))
+        self.collected.set_once(self.centre.predict(train))
         apart = net.within("validation")
         validation = await self.collect(apart, self.data.validation, self.wait)
-        self.remember(net, "validation", self.centre.predict(validation))
+        self.validation.set_once(self.centre.predict(validation))
         async for batch in self.training.rounds(net):
-            x = self.left_out(self.memory["train"].index_select(1, batch.rows), net.round)
+            x = self.left_out(self.collected.read(batch.rows), net.round)
             batch.loss = self.head.fit(x, batch.y, cross_entropy)
 
     async def validate(self, net: Network) -> Tensor:
-        return self.head.predict(self.memory["validation"])[0]  # nobody needs to be asked again
+        return self.head.predict(self.validation.value)[0]  # nobody needs to be asked again
 
     async def collect(self, net: Network, part: Part, wait: Wait = ALL) -> Tensor:
         """Columns → clients → aggregators → owner: encodings side by side, then by sender whether
@@ -377,65 +363,56 @@ def received(inbox: Inbox) -> Tensor:
     return torch.cat([joined, came.to(joined.dtype)], 2)
 
 
-def _opened(path: Path) -> BinaryIO:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return path.open("r+b" if path.exists() else "w+b")
-
-
 class Replay:
     """What each aggregator here has read and may train on again. A short last batch is not kept."""
 
-    def __init__(self, members: int, keep: int | None, rows: int, width: int) -> None:
-        self.keep, self.rows, self.width = keep, rows, width
+    large = True
+
+    def __init__(self, members: int, most: int | None, rows: int, width: int) -> None:
+        self.members, self.most, self.rows, self.width = members, most, rows, width
         self.kept: list[list[Tensor]] = [[] for _ in range(members)]
-        self.seen = [0] * members  # batches kept so far, those that were dropped again included
-        self.written = [0] * members  # of these, on the disk
+        self.new = [0] * members  # batches that came since `changes` was asked
 
     def append(self, b: Tensor, up: Tensor) -> None:
         """b is [aggregators here, rows, width]; one that is down drops it."""
-        if self.keep == 0 or b.shape[1] < self.rows:
+        if self.most == 0 or b.shape[1] < self.rows:
             return
         for i, (kept, batch, alive) in enumerate(zip(self.kept, b, up.tolist(), strict=True)):
             if alive:
-                self.seen[i] += 1
+                self.new[i] += 1
                 kept.append(batch)
-                if self.keep is not None:
-                    del kept[: -self.keep]
+                self._drop_the_oldest(kept)
+
+    def _drop_the_oldest(self, kept: list[Tensor]) -> None:
+        if self.most is not None:
+            del kept[: -self.most]
 
     def forget(self) -> None:
         """Gigabytes that nobody will read again."""
         for kept in self.kept:
             kept.clear()
-        self.seen = [0] * len(self.kept)
+        self.new = [0] * len(self.kept)
 
-    def write(self, folder: Path, parties: Sequence[str]) -> list[int]:
-        """Write the batches that are new since the last time, each in its place in a file that
-        holds as many as are kept. How many there were."""
-        size = self.rows * self.width * 4
-        for i, party in enumerate(parties):
-            new = min(self.seen[i] - self.written[i], len(self.kept[i]))
-            if new <= 0:
-                continue
-            with _opened(folder / f"{party}{REPLAY}") as file:
-                for n, batch in enumerate(self.kept[i][-new:], self.seen[i] - new):
-                    file.seek((n if self.keep is None else n % self.keep) * size)
-                    file.write(batch.contiguous().numpy().tobytes())
-            self.written[i] = self.seen[i]
-        return list(self.seen)
+    # -- as state ---------------------------------------------------------------------------------
 
-    def take_up(self, folder: Path, parties: Sequence[str], seen: Sequence[int]) -> None:
-        """The inverse of `write`."""
-        size = self.rows * self.width * 4
-        for i, party in enumerate(parties):
-            path = folder / f"{party}{REPLAY}"
-            data = path.read_bytes() if seen[i] and path.exists() else b""
-            slots = len(data) // size
-            first = 0 if self.keep is None else max(0, seen[i] - self.keep)
-            order = [n if self.keep is None else n % self.keep for n in range(first, seen[i])]
-            parts = [bytearray(data[n * size : (n + 1) * size]) for n in order if n < slots]
-            shape = (self.rows, self.width)
-            self.kept[i] = [torch.frombuffer(p, dtype=torch.float32).view(shape) for p in parts]
-            self.seen[i] = self.written[i] = seen[i]
+    def whole(self) -> list[dict[str, Tensor]]:
+        return self._of([len(kept) for kept in self.kept])
+
+    def changes(self) -> list[dict[str, Tensor]]:
+        new = [min(n, len(kept)) for n, kept in zip(self.new, self.kept, strict=True)]
+        self.new = [0] * len(self.kept)
+        return self._of(new) if any(new) else []
+
+    def _of(self, newest: Sequence[int]) -> list[dict[str, Tensor]]:
+        """The newest batches of each aggregator here."""
+        empty = torch.zeros(0, self.rows, self.width)
+        pairs = zip(self.kept, newest, strict=True)
+        return [{"batches": torch.stack(kept[-n:]) if n else empty} for kept, n in pairs]
+
+    def restore(self, found: Sequence[dict[str, Tensor]]) -> None:
+        for kept, one in zip(self.kept, found, strict=True):
+            kept.extend(one["batches"])
+            self._drop_the_oldest(kept)
 
     @property
     def filled(self) -> Tensor:

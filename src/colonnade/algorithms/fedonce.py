@@ -26,6 +26,7 @@ from colonnade.learning import (
     Part,
     Settings,
     Task,
+    Value,
     check_widths,
     encoder_widths,
     make_head,
@@ -74,6 +75,8 @@ class FedOnce(Algorithm):
         s, joined = self.set, sum(self.widths)
         columns = Pupils.of_columns(self.clients, self.task, s.encoder, s.decoder)
         self.encoders = OBJECTIVES[s.objective](self, net, columns, **UNSUPERVISED)
+        self.collected = self.keeps(net, "collected", self.server, Value(large=True))
+        self.validation = self.keeps(net, "validation", self.server, Value(large=True))
         self.head = self.stack(
             net, "head", self.server, lambda _: make_head(s.head, joined, self.task.classes)
         )
@@ -93,22 +96,15 @@ class FedOnce(Algorithm):
 
     async def supervise(self, net: Network) -> None:
         """The encodings go to the server once, while things may fail; then it learns alone."""
-        self.remember(net, "train", await self.collect(net, self.data.train))
+        self.collected.set_once(await self.collect(net, self.data.train))
         apart = net.within("validation")
-        self.remember(net, "validation", await self.collect(apart, self.data.validation))
+        self.validation.set_once(await self.collect(apart, self.data.validation))
         async for batch in self.training.rounds(net):
-            x = self.memory["train"].index_select(1, batch.rows)
+            x = self.collected.read(batch.rows)
             batch.loss = self.head.fit(x, batch.y, cross_entropy, net.alive(self.server))
 
-    def keep(self, net: Network, rounds: int | None = None) -> None:
-        """A collection that was cut off is done again as a whole."""
-        done = net.rounds_begun if rounds is None else rounds
-        if "train" not in self.memory:
-            done = min(done, len(self.local_batches))
-        super().keep(net, done)
-
     async def validate(self, net: Network) -> Tensor:
-        return self.head.predict(self.memory["validation"])[0]  # nobody needs to be asked again
+        return self.head.predict(self.validation.value)[0]  # nobody needs to be asked again
 
     async def collect(self, net: Network, part: Part) -> Tensor:
         """[server, rows, all encodings], zeros where none came"""

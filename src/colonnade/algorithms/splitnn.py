@@ -73,12 +73,12 @@ class SplitNN(Algorithm):
         self.set: SplitNNSettings = settings
         self.widths = encoder_widths(settings.encoder, task)
         self.wait = EVERYONE if settings.missing == "wait" else ALL
-        self.newest = Register()
-        self.newest_of_row = Register(task.rows["train"])
 
     def build(self, net: Network) -> None:
         task, s = self.task, self.set
         joined = sum(self.widths) if s.combine == "concat" else self.embedding.widest
+        rows = task.rows["train"] if s.missing == "stale" else None
+        self.newest = self.keeps(net, "newest", self.server, Register(rows))
         self.encoders = self.encoder_stack(net, self.clients)
         self.head = self.stack(
             net,
@@ -125,13 +125,8 @@ class SplitNN(Algorithm):
     def filled(self, inbox: Inbox, rows: Tensor) -> Inbox:
         """`buffer`: a client's newest message, whatever rows it was for; `stale`: its newest for
         these rows."""
-        match self.set.missing:
-            case "buffer":
-                return inbox.latest(self.newest)
-            case "stale":
-                return inbox.latest(self.newest_of_row, rows)
-            case _:
-                return inbox
+        remembers = self.set.missing in ("buffer", "stale")
+        return inbox.latest(self.newest, rows) if remembers else inbox
 
     def usable(self, inbox: Inbox) -> Tensor:
         """`skip`: only a batch that every client answered. [server]"""

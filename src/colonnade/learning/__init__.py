@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from colonnade.learning.declare import Columns, Exchange, LabelHolder, Members
     from colonnade.learning.models import encoder_widths, make_decoder, make_encoder, make_head
     from colonnade.learning.settings import Settings, check_widths
+    from colonnade.learning.state import Numbers, Table, Value
     from colonnade.learning.task import Batch, LocalBatches, Part, Task
     from colonnade.learning.training import Training
 
@@ -23,10 +24,13 @@ __all__ = [
     "LabelHolder",
     "LocalBatches",
     "Members",
+    "Numbers",
     "Part",
     "Settings",
+    "Table",
     "Task",
     "Training",
+    "Value",
     "check_widths",
     "encoder_widths",
     "make_decoder",
@@ -41,6 +45,7 @@ __getattr__ = lazy.attributes(
         "declare": ("Columns", "Exchange", "LabelHolder", "Members"),
         "models": ("encoder_widths", "make_decoder", "make_encoder", "make_head"),
         "settings": ("Settings", "check_widths"),
+        "state": ("Numbers", "Table", "Value"),
         "task": ("Batch", "LocalBatches", "Part", "Task"),
         "training": ("Training",),
     },

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import safetensors.torch
 import torch
@@ -34,14 +34,17 @@ from colonnade.learning.declare import (
 )
 from colonnade.learning.models import encoder_widths, make_encoder
 from colonnade.learning.settings import Settings
+from colonnade.learning.state import State
 from colonnade.learning.task import Holding, Part, Task
 from colonnade.learning.training import DECIDED, DECISION, Training, measure
 from colonnade.models.optim import Optimizer
 from colonnade.models.stack import Stack
-from colonnade.network import ABSENT, Group, Network, is_absent
+from colonnade.network import Group, Network, is_absent
 from colonnade.network.network import World
 
 PREDICT_ROWS = 4096  # rows per exchange when nothing can fail
+
+Kept = TypeVar("Kept", bound=State)
 
 
 def _decision(holder: LabelHolder) -> Exchange:
@@ -76,12 +79,8 @@ class Algorithm(ABC):
         self.set = settings
         self.task = task
         self.stacks: dict[str, tuple[Group, Stack]] = {}
-        self.memory: dict[str, Any] = {}  # what the label holder keeps
-        self.memory_kept: list[str] = []  # what of it is on disk
+        self.state: dict[str, tuple[Group, State]] = {}  # what must survive a crash, beside those
         self.own_code: Mapping[str, Source] = {}  # which code of the user's own runs here
-        self.checkpoints: Path | None = None  # where parties keep their state after every epoch
-        self.writer: Callable[[Callable[[], None]], None] | None = None  # None: writes at once
-        self.also: dict[str, Any] = {}  # what else is to be kept with a checkpoint
         self.course: list[float] = []  # accuracy of the last test, batch by batch
         self.training = self.control(self)
         settings.check(task)
@@ -184,6 +183,12 @@ class Algorithm(ABC):
             **overrides,
         )
 
+    def keeps(self, net: Network, name: str, group: Group, state: Kept) -> Kept:
+        """Declare what each member of a group must still know after a crash; see state.py."""
+        state.members = len(net.here(group))
+        self.state[name] = (group, state)
+        return state
+
     def _seed(self, group: Group, member: int, purpose: str) -> int:
         return seed_of(self.task.seed, group.parties[member], purpose)
 
@@ -225,25 +230,9 @@ class Algorithm(ABC):
         """Rows per exchange of a prediction: faults hold for a batch, as in training."""
         return self.set.batch if net.faulty else PREDICT_ROWS
 
-    def keep(self, net: Network, rounds: int | None = None) -> None:
-        """Keep the state of the parties here as it is after so many rounds; those begun if not
-        told."""
-        if self.checkpoints is not None:
-            done = net.rounds_begun if rounds is None else rounds
-            checkpoint.keep(self, net, self.checkpoints, done, self.writer)
-
     async def validate(self, net: Network) -> Any:
         """Logits of the validation rows, where the labels are."""
         return await self.predict(net, self.data.validation)
-
-    def remember(self, net: Network, name: str, value: Any) -> None:
-        """Keep something where the labels are, beside the models. After a restart what was kept
-        before holds: exchanges that lie in the past bring nothing."""
-        self.memory.setdefault(name, value if net.here(self.labels) else ABSENT)
-
-    def resume(self, net: Network) -> bool:
-        """Go on where the parties here were when they last kept their state, if they did."""
-        return self.checkpoints is not None and checkpoint.resume(self, net, self.checkpoints)
 
     async def evaluate(self, net: Network) -> dict[str, float]:
         """Metrics on the test rows, told where the labels are."""

@@ -1,9 +1,9 @@
 """What a party keeps on disk, so that it goes on after a restart where it was.
 
-One safetensors file per party: models, the optimisers' moments and counts, the best models so far.
-It is replaced whole or not at all. What the label holder remembers is large and written once, to a
-file beside it. Not kept: the states of simulated faults, of registers, and of modules that draw
-random numbers.
+One safetensors file per party: models, the optimisers' moments and counts, the best models so far,
+and what the algorithm declared (`Algorithm.keeps`). It is replaced whole or not at all. Large state
+is in journals beside it (journal.py), and the file says how much of them belongs to it. Not kept:
+the states of simulated faults, and of modules that draw random numbers.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import hashlib
 import json
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,17 +25,22 @@ from torch import Tensor
 from colonnade.common.files import replacing
 from colonnade.common.user_code import Source, changes
 from colonnade.errors import ColonnadeError, InputError
-from colonnade.network import Network, is_absent
+from colonnade.learning.journal import Journal
+from colonnade.network import Network
 
 if TYPE_CHECKING:
     from colonnade.learning.algorithm import Algorithm
 
 SUFFIX = ".checkpoint.safetensors"
-MEMORY = ".memory.safetensors"
+FORMAT = 2  # of the file
+STATE = "state/"  # begins the names of small declared state
 START_OVER = (
     "restore the file, or delete it: without it the party goes on with the parts of the model that "
     "it keeps beside it, and joins a training that is under way; --fresh forgets these, too"
 )
+
+
+Writer = Callable[[Callable[[], None]], None]  # does a job a moment later
 
 
 class CheckpointError(ColonnadeError):
@@ -45,21 +51,18 @@ def write(
     path: Path, tensors: dict[str, Tensor], facts: dict[str, Any], *, durable: bool = True
 ) -> None:
     """Whole or not at all: a full disk leaves what was there before."""
-    job(path, tensors, facts, durable=durable)()
+    _write(path, copies(tensors), facts, durable)
 
 
-def job(
-    path: Path, tensors: dict[str, Tensor], facts: dict[str, Any], *, durable: bool = True
-) -> Callable[[], None]:
-    """The writing of these values as they are now, to be done whenever."""
-    whole = {name: value.detach().contiguous().clone() for name, value in tensors.items()}
-    return lambda: _write(path, whole, {"facts": json.dumps(facts)}, durable)
+def copies(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The values as they are now, to be written whenever."""
+    return {name: value.detach().contiguous().clone() for name, value in tensors.items()}
 
 
-def _write(path: Path, whole: dict[str, Tensor], facts: dict[str, str], durable: bool) -> None:
+def _write(path: Path, whole: dict[str, Tensor], facts: dict[str, Any], durable: bool) -> None:
     try:
         with replacing(path, durable=durable) as partial:
-            safetensors.torch.save_file(whole, partial, facts)
+            safetensors.torch.save_file(whole, partial, {"facts": json.dumps(facts)})
     except (OSError, safetensors.SafetensorError) as error:
         raise CheckpointError(
             f"{path}: cannot be written ({error}); the last one is kept"
@@ -107,65 +110,154 @@ def fitting(
     return fit
 
 
-def keep(
-    algorithm: Algorithm,
-    net: Network,
-    folder: Path,
-    rounds: int,
-    writer: Callable[[Callable[[], None]], None] | None = None,
-) -> None:
-    """Write the state of the parties here, as it is after so many rounds. `writer` does the writing
-    a moment later; without it, it is done at once."""
-    training = algorithm.training
-    memory = {k: v for k, v in algorithm.memory.items() if not is_absent(v)}
-    facts = {"rounds": rounds, "of": fingerprint(algorithm), "progress": training.progress}
-    facts |= {"memory": sorted(memory), "committed": training.committed}
-    facts |= {"ballot": training.ballot.facts(), "also": algorithm.also}
-    facts |= {"code": msgspec.to_builtins(algorithm.own_code)}
-    if memory and algorithm.memory_kept != facts["memory"]:
-        write(folder / f"{algorithm.labels.parties[0]}{MEMORY}", memory, {})
-        algorithm.memory_kept = facts["memory"]
-    for party, tensors in state(algorithm, net).items():
-        mine = tensors | training.versions.tensors(net, party)
-        write_it = job(folder / f"{party}{SUFFIX}", mine, facts)
-        write_it() if writer is None else writer(write_it)
+class Checkpoint:
+    """The checkpoints of the parties here, in one folder."""
+
+    def __init__(self, algorithm: Algorithm, folder: Path) -> None:
+        self.algorithm, self.folder = algorithm, folder
+        self.journals: dict[tuple[str, str], Journal] = {}  # by party and state
+
+    def path(self, party: str) -> Path:
+        return self.folder / f"{party}{SUFFIX}"
+
+    def keep(
+        self, net: Network, rounds: int, also: dict[str, Any], writer: Writer | None = None
+    ) -> None:
+        """Write the state of the parties here, as it is after so many rounds, with some facts more
+        (`also`). `writer` does the writing a moment later; without it, it is done at once."""
+        algorithm, training = self.algorithm, self.algorithm.training
+        facts = {"format": FORMAT, "rounds": rounds, "of": fingerprint(algorithm)}
+        facts |= {"progress": training.progress, "committed": training.committed}
+        facts |= {"ballot": training.ballot.facts(), "also": also}
+        facts |= {"code": msgspec.to_builtins(algorithm.own_code)}
+        entries, small = self._entries(net), self._small(net)
+        for party, tensors in state(algorithm, net).items():
+            mine = tensors | training.versions.tensors(net, party) | small.get(party, {})
+            save = partial(self._save, party, copies(mine), facts, entries.get(party, {}))
+            save() if writer is None else writer(save)
+
+    def _small(self, net: Network) -> dict[str, dict[str, Tensor]]:
+        """Declared state that is in the file itself, by party."""
+        found: dict[str, dict[str, Tensor]] = {}
+        for name, (group, one) in self.algorithm.state.items():
+            parties = [group.parties[i] for i in net.here(group)]
+            for party, tensors in zip(parties, [] if one.large else one.whole(), strict=False):
+                mine = found.setdefault(party, {})
+                mine |= {f"{STATE}{name}/{key}": value for key, value in tensors.items()}
+        return found
+
+    def _entries(self, net: Network) -> dict[str, dict[str, tuple[bool, dict[str, Tensor]]]]:
+        """What the journals have to add, by party and state; whether that is all of the state."""
+        found: dict[str, dict[str, tuple[bool, dict[str, Tensor]]]] = {}
+        for name, (group, large) in self.algorithm.state.items():
+            parties = [group.parties[i] for i in net.here(group)]
+            if not large.large or not parties:
+                continue
+            journals = [self._journal(party, name) for party in parties]
+            everything = any(journal.wants_all for journal in journals)
+            news = large.changes()  # also then: what is new is told once
+            news = large.whole() if everything else news
+            for party, tensors in zip(parties, news or [{} for _ in parties], strict=True):
+                found.setdefault(party, {})[name] = everything, tensors
+        return found
+
+    def _journal(self, party: str, name: str) -> Journal:
+        return self.journals.setdefault((party, name), Journal(self.folder, party, name))
+
+    def _save(
+        self,
+        party: str,
+        tensors: dict[str, Tensor],
+        facts: dict[str, Any],
+        entries: dict[str, tuple[bool, dict[str, Tensor]]],
+    ) -> None:
+        journals = {name: self._journal(party, name) for name in entries}
+        try:
+            for name, (everything, news) in entries.items():
+                if everything:
+                    journals[name].begin()
+                if news:
+                    journals[name].add(news)
+            at = {name: journal.at for name, journal in journals.items()}
+            _write(self.path(party), tensors, facts | {"journals": at}, durable=True)
+        except (OSError, CheckpointError) as error:
+            for journal in journals.values():
+                journal.incomplete = True  # of what was to be written now, nothing counts
+            if isinstance(error, CheckpointError):
+                raise
+            raise CheckpointError(f"{self.folder}: cannot be written ({error})") from error
+        for journal in journals.values():
+            journal.incomplete = False
+            journal.tidy()
+
+    def resume(self, net: Network) -> dict[str, Any] | None:
+        """Take up the state of the parties here, if all of them kept one. The facts that were kept
+        with it (`also`); None: there is nothing to take up."""
+        algorithm, folder = self.algorithm, self.folder
+        parties = state(algorithm, net)
+        found = {party: read(self.path(party)) for party in parties}
+        if not found or any(stored is None for stored in found.values()):
+            return None
+        kept_by = {party: stored for party, stored in found.items() if stored is not None}
+        told = [facts for _, facts in kept_by.values()]
+        for facts in told:
+            if facts.get("format") != FORMAT:
+                raise InputError(f"{folder}: was kept by another version of colonnade; use --fresh")
+            code = msgspec.convert(facts.get("code", {}), dict[str, Source])
+            _check_code(folder, code, algorithm)
+        if any(facts["of"] != fingerprint(algorithm) for facts in told):
+            raise InputError(f"{folder}: holds another training's state; choose another folder")
+        if any(facts["rounds"] != told[0]["rounds"] for facts in told):
+            raise InputError(f"{folder}: holds states of different rounds; start over without it")
+        for party, (tensors, _) in kept_by.items():
+            fit = fitting(self.path(party), "", parties[party], tensors)
+            with torch.no_grad():
+                for name, value in parties[party].items():
+                    value.copy_(fit[name])
+        self._restore_declared(net, kept_by)
+        training = algorithm.training
+        training.progress, training.committed = told[0]["progress"], told[0]["committed"]
+        training.versions.take_up(net, {party: tensors for party, (tensors, _) in kept_by.items()})
+        training.ballot.restore(told[0]["ballot"])
+        training.frozen = training.committed is not None
+        net.resume_at = sys.maxsize if training.progress["stopped"] else told[0]["rounds"]
+        for _, stack in algorithm.stacks.values():
+            stack.resumed()
+        return told[0]["also"]
+
+    def _restore_declared(
+        self, net: Network, kept_by: dict[str, tuple[dict[str, Tensor], dict[str, Any]]]
+    ) -> None:
+        for name, (group, one) in self.algorithm.state.items():
+            parties = [group.parties[i] for i in net.here(group)]
+            if not parties:
+                continue
+            if one.large:
+                at = [kept_by[party][1]["journals"].get(name, (0, 0)) for party in parties]
+                journals = [self._journal(party, name) for party in parties]
+                entries = [j.read(*where) for j, where in zip(journals, at, strict=True)]
+                found = list(zip(*entries, strict=True))
+            else:
+                begin = f"{STATE}{name}/"
+                mine = [_named(kept_by[party][0], begin) for party in parties]
+                found = [mine] if all(mine) else []
+            try:
+                for members in found:
+                    one.restore([_finite(tensors) for tensors in members])
+            except (KeyError, ValueError, RuntimeError, IndexError) as error:
+                text = f"{self.folder}: {name} does not fit ({error}); {START_OVER}"
+                raise InputError(text) from error
 
 
-def resume(algorithm: Algorithm, net: Network, folder: Path) -> bool:
-    """Take up the state of the parties here, if all of them kept one."""
-    parties = state(algorithm, net)
-    found = {party: read(folder / f"{party}{SUFFIX}") for party in parties}
-    if not found or any(stored is None for stored in found.values()):
-        return False
-    kept_by = {party: stored for party, stored in found.items() if stored is not None}
-    told = [facts for _, facts in kept_by.values()]
-    for facts in told:
-        _check_code(folder, msgspec.convert(facts.get("code", {}), dict[str, Source]), algorithm)
-    if any(facts["of"] != fingerprint(algorithm) for facts in told):
-        raise InputError(f"{folder}: holds the state of another training; choose another folder")
-    if any(facts["rounds"] != told[0]["rounds"] for facts in told):
-        raise InputError(f"{folder}: holds states of different rounds; start over without it")
-    for party, (tensors, _) in kept_by.items():
-        fit = fitting(folder / f"{party}{SUFFIX}", "", parties[party], tensors)
-        with torch.no_grad():
-            for name, value in parties[party].items():
-                value.copy_(fit[name])
-    if told[0]["memory"]:
-        stored = read(folder / f"{algorithm.labels.parties[0]}{MEMORY}")
-        if stored is None:
-            raise InputError(f"{folder}: the memory of {algorithm.labels.parties[0]} is missing")
-        algorithm.memory |= stored[0]
-        algorithm.memory_kept = sorted(stored[0])
-    training = algorithm.training
-    training.progress, training.committed = told[0]["progress"], told[0]["committed"]
-    training.versions.take_up(net, {party: tensors for party, (tensors, _) in kept_by.items()})
-    training.ballot.restore(told[0]["ballot"])
-    training.frozen = training.committed is not None
-    algorithm.also = told[0]["also"]
-    net.resume_at = sys.maxsize if training.progress["stopped"] else told[0]["rounds"]
-    for _, stack in algorithm.stacks.values():
-        stack.resumed()
-    return True
+def _named(tensors: dict[str, Tensor], begin: str) -> dict[str, Tensor]:
+    return {k.removeprefix(begin): v for k, v in tensors.items() if k.startswith(begin)}
+
+
+def _finite(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    for name, value in tensors.items():
+        if value.is_floating_point() and not bool(value.isfinite().all()):
+            raise ValueError(f"{name} holds values that are not finite")
+    return tensors
 
 
 def _check_code(folder: Path, kept_with: dict[str, Source], algorithm: Algorithm) -> None:
@@ -187,7 +279,7 @@ def fingerprint(algorithm: Algorithm) -> str:
 
 def state(algorithm: Algorithm, net: Network) -> dict[str, dict[str, Tensor]]:
     """Models and optimisers by party and name, as views."""
-    files = algorithm.tensors(net)
+    files = {party: dict(tensors) for party, tensors in algorithm.tensors(net).items()}
     for name, (group, stack) in algorithm.stacks.items():
         for i, member in enumerate(net.here(group)):
             mine = files[group.parties[member]]

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from colonnade.common.seeds import torch_stream
 from colonnade.learning.models import encoder_widths, make_decoder, make_encoder
+from colonnade.learning.state import Numbers, Table
 from colonnade.learning.task import Holding, LocalBatches, Task, pad_stack
 from colonnade.models.stack import Stack
 from colonnade.network import Group, Network, locally
@@ -217,10 +218,11 @@ class Noise(Objective):
         super().__init__(algorithm, net, pupils, **rule)
         known = algorithm.task.rows
         self.per_epoch = max(1, known["train"] + known["extra"])
-        self.seen = 0
-        width = max(pupils.codes)
-        targets = [self._draw(i, pupils.codes[m]) for i, m in enumerate(self.here)]
-        self.targets = pad_stack(targets, width) if targets else torch.zeros(0, 0, width)
+        width, name = max(pupils.codes), pupils.names[0]
+        drawn = [self._draw(i, pupils.codes[m]) for i, m in enumerate(self.here)]
+        targets = Table(pad_stack(drawn, width) if drawn else torch.zeros(0, 0, width))
+        self.targets = algorithm.keeps(net, f"{name} targets", pupils.group, targets)
+        self.rows = algorithm.keeps(net, f"{name} rows", pupils.group, Numbers(seen=0))
 
     def _draw(self, member: int, width: int) -> Tensor:
         points = torch.randn(self.per_epoch, width, generator=self.stream(member, "targets"))
@@ -234,11 +236,12 @@ class Noise(Objective):
         return self.predict(x)
 
     def learn(self, x: Tensor, up: Tensor, round: int, rows: Tensor) -> None:
-        epoch, self.seen = self.seen // self.per_epoch, self.seen + len(rows)
+        epoch = self.rows["seen"] // self.per_epoch
+        self.rows["seen"] += len(rows)
         h = self.encoders(x)
         if epoch % REASSIGN == 0:
             locally(self.reassign, h, up, rows)
-        target = self.targets.index_select(1, rows) if self.here else h
+        target = self.targets.read(rows) if self.here else h
         _, gradient = self.helpers.learn(h, target, distance, up)
         self.encoders.backward(h, gradient, up)
 
@@ -248,10 +251,10 @@ class Noise(Objective):
 
         z = F.normalize(self.helpers.predict(h.detach()), dim=2)
         for i in up.nonzero()[:, 0].tolist():
-            points = self.targets[i, rows]
+            points = self.targets.value[i, rows]
             likeness = z[i] @ points[:, : z.shape[2]].t()
             _, best = linear_sum_assignment(likeness.numpy(), maximize=True)
-            self.targets[i, rows] = points[torch.from_numpy(best)]
+            self.targets.write(i, rows, points[torch.from_numpy(best)])
 
 
 def distance(z: Tensor, target: Tensor) -> Tensor:

@@ -80,7 +80,7 @@ class Training:
         # missed rounds; and who has missed any. In a simulation nobody does.
         self.extra_epochs = 0
         self.behind: Callable[[], Sequence[str]] = lambda: ()
-        self.keep_now: Callable[[Network], None] = algorithm.keep  # what must not be lost
+        self.keep_now: Callable[[], None] = lambda: None  # writes a checkpoint at once
         self.frozen = False  # only the label holder learns now
         self.committed: int | None = None  # parts that were final at this round are in use
         self._losses: Any = 0.0
@@ -134,7 +134,6 @@ class Training:
         decision = await (self.decide if measured else self.go_on)(net, batch, total)
         self.keep_versions(net, decision)
         self.progress |= {"stopped": decision.stop, "best": decision.best}
-        self.algorithm.keep(net)
         return decision.stop
 
     def keep_versions(self, net: Network, decision: Decision) -> None:
@@ -248,7 +247,7 @@ class Training:
         def keep(late: bool) -> bool:
             if not whole:
                 if not late:
-                    self.keep_now(net)
+                    self.keep_now()
                 return True
             if versions.final is None and not late:
                 versions.take(net, (net.generation, mark), final=True)
@@ -260,7 +259,7 @@ class Training:
         self.frozen = True
         if net.here(self.algorithm.labels) and self.committed != mark:
             self.committed = mark
-            self.keep_now(net)
+            self.keep_now()
             versions.announce(net)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -107,10 +108,11 @@ class Inbox:
 
 class Register:
     """The newest value of every slot; with `rows`, the newest value of every slot *for each
-    row*."""
+    row*. State in the sense of learning/state.py."""
 
     def __init__(self, rows: int | None = None) -> None:
-        self.rows = rows
+        self.rows, self.large, self.members = rows, rows is not None, 0
+        self._changed = torch.zeros(rows or 0, dtype=torch.bool)  # rows
         self.value: Tensor | None = (
             None  # [receivers, in-degree, ...] or [receivers, in-degree, rows, width]
         )
@@ -145,10 +147,42 @@ class Register:
         for r, j in inbox.arrived.nonzero().tolist():
             self.value[r, j, rows] = inbox.value[r, j]
             self.known[r, j, rows] = True
+        self._changed[rows] = True
         known = self.known[:, :, rows].any(2)
         return replace(
             inbox, raw=self.value[:, :, rows], arrived=known, everything=bool(known.all())
         )
+
+    # -- as state ---------------------------------------------------------------------------------
+
+    def whole(self) -> list[dict[str, Tensor]]:
+        return self._of(torch.arange(self.rows or 0))
+
+    def changes(self) -> list[dict[str, Tensor]]:
+        rows = self._changed.nonzero()[:, 0]
+        self._changed.zero_()
+        return self._of(rows) if len(rows) else []
+
+    def _of(self, rows: Tensor) -> list[dict[str, Tensor]]:
+        if self.value is None or self.known is None:
+            return []
+        pairs = zip(self.value, self.known, strict=True)
+        if self.rows is None:
+            return [{"value": value, "known": known} for value, known in pairs]
+        return [{"rows": rows, "value": v[:, rows], "known": k[:, rows]} for v, k in pairs]
+
+    def restore(self, found: Sequence[dict[str, Tensor]]) -> None:
+        value = torch.stack([one["value"] for one in found])
+        known = torch.stack([one["known"] for one in found])
+        if self.rows is None:
+            self.value, self.known = value, known
+            return
+        if self.value is None or self.known is None:
+            members, slots, _, width = value.shape
+            self.value = value.new_zeros(members, slots, self.rows, width)
+            self.known = torch.zeros(members, slots, self.rows, dtype=torch.bool)
+        rows = found[0]["rows"]
+        self.value[:, :, rows], self.known[:, :, rows] = value, known
 
 
 def masked(value: Tensor, keep: Tensor) -> Tensor:

@@ -96,6 +96,7 @@ class Network(ABC):
         self.ledger = Ledger()
         self.everyone = Group("everyone", world.parties, "owner")
         self.unhurried = False  # in a loop of rounds that is worth waiting for everybody
+        self.loop_began = 0  # the round with which the newest loop of rounds began
         self._links: dict[tuple[Group, Group], Links] = {}
         self._samplers: dict[str, Sampler] = {}
         self._rounds_before = 0  # what faults that go on have seen already
@@ -239,6 +240,11 @@ class Network(ABC):
         """Where the program is: rounds begun and steps, outermost first."""
         return (*self.place, self.rounds_begun, self.step)
 
+    def restart_round(self, rounds: int) -> int:
+        """Where a party goes on that starts again after so many rounds: what is sent once, in an
+        unhurried loop, is sent again as a whole."""
+        return min(rounds, self.loop_began) if self.unhurried else rounds
+
     # -- for the engines --------------------------------------------------------------------------
 
     def _begin(self) -> None:
@@ -328,6 +334,7 @@ class Rounds(Generic[Item]):
     async def __anext__(self) -> Item:
         self.net.unhurried = self.unhurried
         if not self.next:
+            self.net.loop_began = self.net.rounds_begun
             self.net._begin()
         await self.net._breathe(len(self.schedule) - self.next)
         done = max(0, self.net.resume_at - self.net.rounds_begun)

@@ -22,6 +22,7 @@ from colonnade.common.processes import one_thread
 from colonnade.data import DataSpec, VerticalData, from_arrays, load
 from colonnade.experiments.run import build, drive
 from colonnade.learning.algorithm import Algorithm
+from colonnade.learning.checkpoint import Checkpoint
 from colonnade.learning.settings import Settings
 from colonnade.network import Delays, Fault
 from colonnade.network.faults import (
@@ -149,6 +150,33 @@ class AlgorithmKit:
         same_run(one, live(self.settings(2), digits(300)))
         same_run(one, over_zenoh(self.settings(2), digits(300), tmp_path))
 
+    @pytest.mark.parametrize("share", [0.35, 0.8])
+    def test_parties_that_start_again_go_on_as_if_nothing_had_happened(
+        self, variant: Mapping[str, Any], share: float, tmp_path: Path
+    ) -> None:
+        """Whatever a party must still know after a crash is declared, and so in its checkpoint."""
+        method, fault = self.settings(2, **variant), Client(name="client", down=0.3, up=0.3)
+        whole = stacked(method, digits(300), fault=fault)
+        algorithm, net = build(method, digits(300), 0, fault=fault)
+        kept, last = Checkpoint(algorithm, tmp_path), int(share * whole.net.rounds_begun)
+
+        def watch(round: int) -> None:
+            if (restart := net.restart_round(round)) == round:
+                kept.keep(net, restart, {})
+                if round >= last:
+                    raise Outage
+
+        net.watch = watch
+        with pytest.raises(Outage):
+            drive(algorithm.train(net))
+        again, new = build(method, digits(300), 0, fault=fault)
+        assert Checkpoint(again, tmp_path).resume(new) is not None
+        new._samplers = net._samplers  # what fails does not depend on the crash
+        drive(again.train(new))
+        for party, tensors in again.tensors(new).items():
+            for key, value in tensors.items():
+                assert torch.equal(value, whole.weights[party][key]), f"{party}: {key}"
+
     def test_saved_models_predict_the_same_when_loaded(self, tmp_path: Path) -> None:
         trained = self.learnt()
         trained.algorithm.save(tmp_path, trained.net)
@@ -193,6 +221,10 @@ class AlgorithmKit:
         for party, tensors in algorithm.tensors(net).items():
             assert all(torch.equal(v, again.weights[party][key]) for key, v in tensors.items())
         assert difference(again, each) < 1e-6
+
+
+class Outage(Exception):
+    """All parties crash."""
 
 
 def same_run(one: Trained, each: dict[str, Trained]) -> None:

@@ -297,7 +297,7 @@ def test_an_aggregator_that_was_away_has_all_its_steps_in_the_end(tmp_path: Path
         hall.start("aggregator1")
         leader = await hall.trained()
         assert not leader.lacking()
-        steps = [hall.members[f"aggregator{i}"].algorithm.steps for i in range(2)]  # pyright: ignore[reportAttributeAccessIssue]
+        steps = [hall.members[f"aggregator{i}"].algorithm.steps["done"] for i in range(2)]  # pyright: ignore[reportAttributeAccessIssue]
         assert steps[0] == steps[1] > 0
 
     hall.tell(story)
@@ -345,7 +345,8 @@ def test_what_was_collected_is_what_the_parts_in_use_give(
         again = drive(whole.collect(net.within("inference"), whole.data.train))
         if isinstance(whole, DVFL):
             again = whole.centre.predict(again)
-        assert torch.allclose(leader.algorithm.memory["train"], again, atol=1e-5)
+        assert isinstance(leader.algorithm, DVFL | FedOnce)
+        assert torch.allclose(leader.algorithm.collected.value, again, atol=1e-5)
 
     hall.tell(story)
 

@@ -38,7 +38,7 @@ class Trouble:
 
 
 class BackgroundWriter:
-    """Does the newest job; one that still waits when a newer one comes is left out."""
+    """Does one job after the other; `idle` when there is none."""
 
     def __init__(self, trouble: Trouble | None = None) -> None:
         self._trouble = trouble or Trouble(log)
@@ -47,21 +47,32 @@ class BackgroundWriter:
         self._busy = False
         threading.Thread(target=self._work, daemon=True, name="writing").start()
 
-    def __call__(self, job: Job) -> None:
+    @property
+    def idle(self) -> bool:
         with self._changed:
+            return self._is_idle()
+
+    def _is_idle(self) -> bool:
+        return self._next is None and not self._busy
+
+    def __call__(self, job: Job) -> None:
+        """Returns when the job before is done."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._next is None)
             self._next = job
             self._changed.notify_all()
 
     def wait(self) -> None:
         """Until everything is written."""
         with self._changed:
-            self._changed.wait_for(lambda: self._next is None and not self._busy)
+            self._changed.wait_for(self._is_idle)
 
     def _work(self) -> None:
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._next is not None)
                 job, self._next, self._busy = self._next, None, True
+                self._changed.notify_all()
             try:
                 if job is not None:
                     job()

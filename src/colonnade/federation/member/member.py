@@ -32,7 +32,7 @@ from colonnade.federation.member.known_code import KnownCode
 from colonnade.federation.member.own_data import OwnData
 from colonnade.federation.member.record import Record, lines_of
 from colonnade.federation.member.stage import Stage
-from colonnade.learning.checkpoint import CheckpointError
+from colonnade.learning.checkpoint import Checkpoint, CheckpointError
 from colonnade.learning.task import Part, pad_stack
 from colonnade.learning.training import Point, measure
 from colonnade.learning.versions import Store
@@ -176,7 +176,8 @@ class Member:
         self.post.loudness.multiple = net.loudness or math.inf
         self.algorithm.training.extra_epochs = net.extra_epochs
         self.algorithm.training.behind = self.behind
-        self.algorithm.training.keep_now = lambda _: self.keep(self.net.rounds_begun)
+        self.algorithm.training.keep_now = lambda: self.keep(self.net.rounds_begun)
+        self.checkpoint = Checkpoint(self.algorithm, folder / "checkpoints")
         self.attendance = Attendance(self.party, tuple(self.post.peers))
         self.record = Record(folder, federation)
         self.state = State(rounds=self.algorithm.total_rounds)
@@ -194,6 +195,7 @@ class Member:
         self.strangers: set[str] = set()  # those who have another federation file
         self.preferring: dict[str, int] = {}  # which life of this party others listen to
         self.trained_before = False  # in an earlier life
+        self.version_before: Any = None  # of the model that was in use then
         self.asked = 0  # calls so far
         self.background: BackgroundWriter | None = None  # None: what is written is written at once
         self.trouble = Trouble(log)
@@ -209,15 +211,15 @@ class Member:
         start = Live(self.post)
         self.codes.hear(self.party, self.own.code)
         self.algorithm.join(start, self.own.data)
-        self.algorithm.checkpoints = self.folder / "checkpoints"
         versions = self.algorithm.training.versions
         versions.store = Store(self.algorithm, self.folder / "checkpoints", self.party)
-        if self.algorithm.resume(start):
+        if (kept := self.checkpoint.resume(start)) is not None:
             self.trained_before = start.resume_at >= END - 1
             far = "trained already" if self.trained_before else f"{start.resume_at:,} rounds"
             log.info("%s: going on from its checkpoint: %s", self.party, far)
-            self.attendance.restore(self.algorithm.also.get("attendance"))
-            missed = self.algorithm.also.get("missed", [])
+            self.attendance.restore(kept.get("attendance"))
+            self.version_before = kept.get("version")
+            missed = kept.get("missed", [])
             self.post.missed = {tuple(place): set(names) for place, names in missed}
             self.state.round = min(start.resume_at, self.state.rounds)
         versions.recall()
@@ -255,7 +257,6 @@ class Member:
         self.net, net.ledger = net, self.record.ledger
         net.watch, self.algorithm.training.watch = self.began, self.learnt
         self.state.stage, self._begun = Stage.TRAINING, self.clock.now
-        self.algorithm.checkpoints = None  # by the clock, not after every epoch
         await self.algorithm.train(net)
         if self.algorithm.training.versions.parts:
             self.keep(END - 1)
@@ -266,7 +267,8 @@ class Member:
         self.state.round = round + 1
         so_far = (self.clock.now - self._begun) / SECOND
         pause = max(KEEP, SHARE * so_far, median(self._costs) / COST)
-        if self.clock.now - self._kept >= pause * SECOND:
+        free = self.background is None or self.background.idle
+        if free and self.clock.now - self._kept >= pause * SECOND:
             self.keep(round, at_once=False)
         if round < self.algorithm.unlabelled_rounds:  # each for itself
             self.attendance.alone[self.party] += 1
@@ -297,14 +299,12 @@ class Member:
         begun, self._kept = self.stopwatch(), self.clock.now
         missed = [[list(place), sorted(names)] for place, names in self.post.missed.items()]
         facts = {"attendance": self.attendance.facts(), "version": self.version, "missed": missed}
-        self.algorithm.also |= facts
         if self.background is not None and at_once:
             self.background.wait()
-        self.algorithm.writer = None if at_once else self.background
-        self.algorithm.checkpoints = self.folder / "checkpoints"
-        self._try(lambda: self.algorithm.keep(self.net, rounds))
+        writer = None if at_once else self.background
+        done = self.net.restart_round(rounds)
+        self._try(lambda: self.checkpoint.keep(self.net, done, facts, writer))
         self._try(self.record.keep)
-        self.algorithm.checkpoints = None
         self.write_again()
         self._costs.append(self.stopwatch() - begun)
 
@@ -384,7 +384,7 @@ class Member:
 
     def choose_version(self) -> None:
         """The version that is used from now on."""
-        chosen = self.algorithm.also.get("version") if self.trained_before else None
+        chosen = self.version_before if self.trained_before else None
         version = None if chosen is None else msgspec.convert(chosen, Version)
         if version is None or not self.use(version):
             nothing = Parts()
