@@ -1,0 +1,34 @@
+"""Computing on secret shares: exact arithmetic modulo a prime, and Lagrange codes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from colonnade.common import lazy
+
+if TYPE_CHECKING:
+    from colonnade.coding.field import Field
+    from colonnade.coding.lagrange import LagrangeCode, TooFewAnswers, WrongAnswers
+    from colonnade.coding.quantiser import Quantiser
+    from colonnade.coding.randomness import Randomness, SeededRandomness, SystemRandomness
+
+__all__ = [
+    "Field",
+    "LagrangeCode",
+    "Quantiser",
+    "Randomness",
+    "SeededRandomness",
+    "SystemRandomness",
+    "TooFewAnswers",
+    "WrongAnswers",
+]
+
+__getattr__ = lazy.attributes(
+    __name__,
+    {
+        "field": ("Field",),
+        "lagrange": ("LagrangeCode", "TooFewAnswers", "WrongAnswers"),
+        "quantiser": ("Quantiser",),
+        "randomness": ("Randomness", "SeededRandomness", "SystemRandomness"),
+    },
+)

@@ -1,0 +1,170 @@
+"""Lagrange coded computing (Yu et al., "Lagrange Coded Computing: Optimal Design for Resiliency,
+Security, and Privacy", 2019).
+
+A secret of K segments is hidden in a polynomial of degree K + T − 1 that takes the segments as its
+values at β₁ … β_K and uniform masks at β_K+1 … β_K+T. Client n is given the value at αₙ: its
+*share*. Any T shares together are uniform, whatever the secret. Whoever computes a polynomial of
+degree D on shares gets the value at αₙ of a polynomial of degree D(K + T − 1), whose values at
+β₁ … β_K are the results on the segments: D(K + T − 1) + 1 answers determine it, whichever they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+
+import torch
+from torch import Tensor
+
+from colonnade.coding.field import Field
+from colonnade.coding.randomness import Randomness
+from colonnade.coding.reed_solomon import wrong_positions
+from colonnade.errors import ColonnadeError, InputError
+
+
+class TooFewAnswers(ColonnadeError):
+    """Fewer clients answered than the code needs."""
+
+
+class WrongAnswers(ColonnadeError):
+    """Answers that no polynomial of the code's degree goes through."""
+
+
+@dataclass(frozen=True)
+class LagrangeCode:
+    """The code of `clients` shares, with `partitions` segments (K) and up to `colluders` (T)
+    clients that learn nothing together. `degree`: of what is computed on the shares; a product of
+    two of them is of degree 2."""
+
+    clients: int
+    partitions: int
+    colluders: int
+    degree: int = 2
+    field: Field = field(default_factory=Field)
+
+    def __post_init__(self) -> None:
+        if self.partitions < 1:
+            raise InputError(f"partitions = {self.partitions}: expected 1 or more")
+        if self.colluders < 0:
+            raise InputError(f"colluders = {self.colluders}: expected 0 or more")
+        if self.threshold > self.clients:
+            raise InputError(
+                f"partitions = {self.partitions}, colluders = {self.colluders}: need "
+                f"{self.threshold} answers, but there are {self.clients} clients; "
+                + possible(self.clients, self.degree)
+            )
+        if self.points + self.clients > self.field.prime:
+            raise InputError(
+                f"prime = {self.field.prime}: too small for {self.clients} clients; expected at "
+                f"least {self.points + self.clients}"
+            )
+
+    @property
+    def points(self) -> int:
+        """K + T: segments and masks."""
+        return self.partitions + self.colluders
+
+    @property
+    def threshold(self) -> int:
+        """So many answers determine the result."""
+        return self.degree * (self.points - 1) + 1
+
+    @property
+    def tolerated(self) -> int:
+        """So many clients may be late or away."""
+        return self.clients - self.threshold
+
+    @cached_property
+    def betas(self) -> tuple[int, ...]:
+        return tuple(range(1, self.points + 1))
+
+    @cached_property
+    def alphas(self) -> tuple[int, ...]:
+        return tuple(range(self.points + 1, self.points + self.clients + 1))
+
+    # -- sharing ----------------------------------------------------------------------------------
+
+    def share(self, segments: Tensor, source: Randomness) -> Tensor:
+        """The shares of a secret, masks drawn anew. [partitions, …] → [clients, …]"""
+        masks = self.field.random((self.colluders, *segments.shape[1:]), source)
+        return self.encode(torch.cat([segments, masks]))
+
+    def share_same(self, value: Tensor, source: Randomness) -> Tensor:
+        """The shares of a secret whose segments are all the same value. [clients, …]"""
+        return self.share(value.expand(self.partitions, *value.shape), source)
+
+    def encode(self, points: Tensor) -> Tensor:
+        """The values at the alphas of the polynomial with these values at the betas. [partitions +
+        colluders, …] → [clients, …]"""
+        return self._map(interpolation(self.field, self.betas, self.alphas), points)
+
+    # -- answers ----------------------------------------------------------------------------------
+
+    def decode(self, answers: Tensor, who: Sequence[int]) -> Tensor:
+        """The results on the segments, from the answers of the clients `who`, in their order; the
+        first `threshold` of them are used. [answers, …] → [partitions, …]"""
+        if len(who) < self.threshold:
+            raise TooFewAnswers(
+                f"K={self.partitions}, T={self.colluders} need {self.threshold} of {self.clients} "
+                f"clients, {len(who)} answered"
+            )
+        used = tuple(self.alphas[n] for n in who[: self.threshold])
+        onto = self.betas[: self.partitions]
+        return self._map(interpolation(self.field, used, onto), answers[: self.threshold])
+
+    def wrong(self, answers: Tensor, who: Sequence[int], source: Randomness) -> list[int]:
+        """Which of the clients `who` gave a wrong answer; [] if all agree.
+
+        With s spare answers (more than `threshold`) any wrong answer of up to s clients is noticed,
+        and up to s // 2 wrong clients are named; where more are wrong than can be named,
+        `WrongAnswers` is raised. Without spare answers nothing can be noticed. The answers are
+        compared by one random combination of their numbers, which hides a wrong one with
+        probability 1/p.
+        """
+        if len(who) <= self.threshold:
+            return []
+        flat = answers.reshape(len(who), -1)
+        weights = self.field.random((flat.shape[1], 1), source)
+        values = self.field.matmul(flat, weights)[:, 0].tolist()
+        at = [self.alphas[n] for n in who]
+        found = wrong_positions(at, values, self.threshold, self.field.prime)
+        if found is None:
+            raise WrongAnswers(
+                f"at least one of the clients {', '.join(map(str, who))} gave a wrong answer; "
+                f"{len(who)} answers are not enough to tell which"
+            )
+        return [who[position] for position in found]
+
+    def _map(self, matrix: Tensor, values: Tensor) -> Tensor:
+        """A linear map over the first axis. Transposed, so that the small matrix is split."""
+        flat = values.reshape(len(values), -1)
+        mapped = self.field.matmul(flat.t(), matrix.t()).t()
+        return mapped.reshape(len(matrix), *values.shape[1:]).contiguous()
+
+
+@lru_cache(maxsize=4096)
+def interpolation(field: Field, at: tuple[int, ...], onto: tuple[int, ...]) -> Tensor:
+    """The matrix that maps the values at some points of a polynomial of degree len(at) − 1 to its
+    values at other points. [onto, at]"""
+    p = field.prime
+    rows = []
+    for z in onto:
+        row = []
+        for i, x in enumerate(at):
+            above = below = 1
+            for j, other in enumerate(at):
+                if j != i:
+                    above, below = above * (z - other) % p, below * (x - other) % p
+            row.append(above * field.inverse(below) % p)
+        rows.append(row)
+    found = torch.tensor(rows, dtype=torch.int64)
+    return torch.where(found > field.largest, found - p, found).int()
+
+
+def possible(clients: int, degree: int = 2) -> str:
+    """Which K and T so many clients allow, in words."""
+    most = (clients - 1) // degree + 1  # K + T
+    if most < 2:
+        return f"{clients} clients allow K = 1, T = 0 only, which protects nothing"
+    return f"possible is K + T ≤ {most}, for example K = {most - 1}, T = 1"

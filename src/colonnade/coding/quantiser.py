@@ -1,0 +1,36 @@
+"""Real numbers as elements of a field, and back: fixed-point numbers with so many binary places."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from colonnade.coding.field import Field
+
+
+@dataclass(frozen=True)
+class Quantiser:
+    """x ↦ round(2^bits · x)."""
+
+    field: Field
+    bits: int
+
+    @property
+    def limit(self) -> float:
+        """The largest absolute value that can be quantised."""
+        return (self.field.largest - 1) * 2.0**-self.bits
+
+    def nearest(self, x: Tensor) -> Tensor:
+        """Rounded to the nearest, halves up."""
+        return self.field.element(torch.floor(x.double() * 2.0**self.bits + 0.5))
+
+    def unbiased(self, x: Tensor, stream: torch.Generator) -> Tensor:
+        """Rounded up or down at random, so that the expectation is x."""
+        chance = torch.rand(x.shape, dtype=torch.float64, generator=stream)
+        return self.field.element(torch.floor(x.double() * 2.0**self.bits + chance))
+
+    def real(self, x: Tensor) -> Tensor:
+        """The real numbers that elements stand for. float64"""
+        return x.double() * 2.0**-self.bits

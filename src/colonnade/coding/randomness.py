@@ -1,0 +1,34 @@
+"""Where the masks of secret shares come from: the operating system's generator in a real
+federation, a named stream of the seed in a simulation."""
+
+from __future__ import annotations
+
+import os
+from typing import Protocol
+
+import numpy as np
+
+
+class Randomness(Protocol):
+    """A source of independent, uniform 32-bit words."""
+
+    def words(self, count: int) -> np.ndarray:
+        """[count] uint32"""
+        ...
+
+
+class SystemRandomness:
+    """The operating system's generator: what protects real data."""
+
+    def words(self, count: int) -> np.ndarray:
+        return np.frombuffer(bytearray(os.urandom(4 * count)), dtype=np.uint32)
+
+
+class SeededRandomness:
+    """Repeatable, and therefore no protection at all: for simulations."""
+
+    def __init__(self, stream: np.random.Generator) -> None:
+        self.stream = stream
+
+    def words(self, count: int) -> np.ndarray:
+        return self.stream.integers(0, 2**32, count, dtype=np.uint32)
