@@ -21,6 +21,7 @@ VARIANTS: dict[str, list[dict[str, object]]] = {
         {"aggregators": 0, "dropout": 0.3, "imputation": "learnt"},
         {"encoder": "cnn", "aggregator_width": 20, "replay": 2},
     ],
+    "fedvs": [{"missing": "zeros", "degree": 1}, {"partitions": 2, "colluders": 0}],
     "fedonce": [{"objective": "noise"}, {"missing": "retry"}, {"encoder": [0.5], "decoder": [9]}],
     "mags": [
         {"aggregators": 2, "gossip": 2, "dropout": 0.3},

@@ -35,7 +35,9 @@ def answered(code: LagrangeCode, seed: int = 0) -> tuple[Tensor, Tensor]:
         x = field.random((code.partitions, 3, 4), source)
         w = field.random((4, 2), source)
         wanted.append(field.matmul(x, w))
-        answers.append(field.matmul(code.share(x, source), code.share_same(w, source)))
+        shares = code.share(x, code.masks((3, 4), source))
+        weights = code.share_same(w, code.masks((4, 2), source))
+        answers.append(field.matmul(shares, weights))
     return field.add(*wanted), field.add(*answers)
 
 
@@ -75,7 +77,8 @@ def test_one_answer_too_few_is_an_error_that_says_how_many() -> None:
 def shares_of(code: LagrangeCode, secret: int, count: int) -> Tensor:
     """The shares of one number, shared many times with fresh masks. [clients, count]"""
     segments = torch.full((code.partitions, count), secret, dtype=torch.int32)
-    return code.share(segments, SystemRandomness()).long() + code.field.largest
+    shares = code.share(segments, code.masks((count,), SystemRandomness()))
+    return shares.long() + code.field.largest
 
 
 @pytest.mark.parametrize("colluders", [1, 2])

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from colonnade.common import lazy
+from colonnade.common.randomness import Randomness, SeededRandomness, SystemRandomness
 
 if TYPE_CHECKING:
     from colonnade.coding.field import Field
     from colonnade.coding.lagrange import LagrangeCode, TooFewAnswers, WrongAnswers
     from colonnade.coding.quantiser import Quantiser
-    from colonnade.coding.randomness import Randomness, SeededRandomness, SystemRandomness
 
 __all__ = [
     "Field",
@@ -29,6 +29,5 @@ __getattr__ = lazy.attributes(
         "field": ("Field",),
         "lagrange": ("LagrangeCode", "TooFewAnswers", "WrongAnswers"),
         "quantiser": ("Quantiser",),
-        "randomness": ("Randomness", "SeededRandomness", "SystemRandomness"),
     },
 )

@@ -22,7 +22,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from colonnade.coding.randomness import Randomness
+from colonnade.common.randomness import Randomness
 from colonnade.errors import InputError
 
 MERSENNE_31 = 2**31 - 1
@@ -81,17 +81,17 @@ class Field:
     # -- arithmetic -------------------------------------------------------------------------------
 
     def add(self, a: Tensor, b: Tensor) -> Tensor:
-        return self._reduced(a.long() + b.long())
+        return self.reduced(a.long() + b.long())
 
     def subtract(self, a: Tensor, b: Tensor) -> Tensor:
-        return self._reduced(a.long() - b.long())
+        return self.reduced(a.long() - b.long())
 
     def multiply(self, a: Tensor, b: Tensor) -> Tensor:
         """Element by element."""
-        return self._reduced(a.long() * b.long())
+        return self.reduced(a.long() * b.long())
 
     def total(self, x: Tensor, dim: int) -> Tensor:
-        return self._reduced(x.long().sum(dim))
+        return self.reduced(x.long().sum(dim))
 
     def inverse(self, x: int) -> int:
         return pow(x, -1, self.prime)
@@ -130,7 +130,8 @@ class Field:
             block -= torch.round(block * (1.0 / self.prime)).mul_(self.prime)
         return x
 
-    def _reduced(self, x: Tensor) -> Tensor:
+    def reduced(self, x: Tensor) -> Tensor:
+        """Whole numbers (int64) modulo the prime."""
         x = x.remainder(self.prime)
         return torch.where(x > self.largest, x - self.prime, x).int()
 

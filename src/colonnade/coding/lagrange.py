@@ -10,6 +10,7 @@ degree D on shares gets the value at αₙ of a polynomial of degree D(K + T −
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -18,8 +19,8 @@ import torch
 from torch import Tensor
 
 from colonnade.coding.field import Field
-from colonnade.coding.randomness import Randomness
 from colonnade.coding.reed_solomon import wrong_positions
+from colonnade.common.randomness import Randomness
 from colonnade.errors import ColonnadeError, InputError
 
 
@@ -85,19 +86,30 @@ class LagrangeCode:
 
     # -- sharing ----------------------------------------------------------------------------------
 
-    def share(self, segments: Tensor, source: Randomness) -> Tensor:
-        """The shares of a secret, masks drawn anew. [partitions, …] → [clients, …]"""
-        masks = self.field.random((self.colluders, *segments.shape[1:]), source)
-        return self.encode(torch.cat([segments, masks]))
+    def share(self, segments: Tensor, masks: Tensor) -> Tensor:
+        """The shares of a secret. Masks must be uniform, and never used before. [partitions, …],
+        [colluders, …] → [clients, …]"""
+        return self._map(self._encoding, torch.cat([segments, masks]))
 
-    def share_same(self, value: Tensor, source: Randomness) -> Tensor:
-        """The shares of a secret whose segments are all the same value. [clients, …]"""
-        return self.share(value.expand(self.partitions, *value.shape), source)
+    def share_same(self, value: Tensor, masks: Tensor) -> Tensor:
+        """The shares of a secret whose segments are all the same value. […], [colluders, …] →
+        [clients, …]"""
+        return self._map(self._encoding_of_same, torch.cat([value[None], masks]))
 
-    def encode(self, points: Tensor) -> Tensor:
-        """The values at the alphas of the polynomial with these values at the betas. [partitions +
-        colluders, …] → [clients, …]"""
-        return self._map(interpolation(self.field, self.betas, self.alphas), points)
+    def masks(self, shape: Sequence[int], source: Randomness) -> Tensor:
+        """Fresh masks for a segment of this shape. [colluders, …]"""
+        return self.field.random((self.colluders, *shape), source)
+
+    @cached_property
+    def _encoding(self) -> Tensor:
+        """From the values at the betas to those at the alphas. [clients, partitions + colluders]"""
+        return interpolation(self.field, self.betas, self.alphas)
+
+    @cached_property
+    def _encoding_of_same(self) -> Tensor:
+        """The same where the first K values are equal. [clients, 1 + colluders]"""
+        first, masks = self._encoding.split([self.partitions, self.colluders], 1)
+        return torch.cat([self.field.total(first, 1)[:, None], masks], 1)
 
     # -- answers ----------------------------------------------------------------------------------
 
@@ -105,13 +117,17 @@ class LagrangeCode:
         """The results on the segments, from the answers of the clients `who`, in their order; the
         first `threshold` of them are used. [answers, …] → [partitions, …]"""
         if len(who) < self.threshold:
-            raise TooFewAnswers(
-                f"K={self.partitions}, T={self.colluders} need {self.threshold} of {self.clients} "
-                f"clients, {len(who)} answered"
-            )
+            raise TooFewAnswers(self.shortage(len(who)))
         used = tuple(self.alphas[n] for n in who[: self.threshold])
         onto = self.betas[: self.partitions]
         return self._map(interpolation(self.field, used, onto), answers[: self.threshold])
+
+    def shortage(self, answered: int) -> str:
+        """What to tell somebody when too few have answered."""
+        return (
+            f"K={self.partitions}, T={self.colluders} need {self.threshold} of {self.clients} "
+            f"clients, {answered} answered"
+        )
 
     def wrong(self, answers: Tensor, who: Sequence[int], source: Randomness) -> list[int]:
         """Which of the clients `who` gave a wrong answer; [] if all agree.
@@ -146,20 +162,16 @@ class LagrangeCode:
 @lru_cache(maxsize=4096)
 def interpolation(field: Field, at: tuple[int, ...], onto: tuple[int, ...]) -> Tensor:
     """The matrix that maps the values at some points of a polynomial of degree len(at) − 1 to its
-    values at other points. [onto, at]"""
+    values at other points, which must be different ones. [onto, at]"""
     p = field.prime
+    below = [math.prod([x - other for other in at if other != x]) for x in at]
     rows = []
     for z in onto:
-        row = []
-        for i, x in enumerate(at):
-            above = below = 1
-            for j, other in enumerate(at):
-                if j != i:
-                    above, below = above * (z - other) % p, below * (x - other) % p
-            row.append(above * field.inverse(below) % p)
-        rows.append(row)
-    found = torch.tensor(rows, dtype=torch.int64)
-    return torch.where(found > field.largest, found - p, found).int()
+        above = math.prod([z - x for x in at])
+        rows.append(
+            [above * field.inverse((z - x) * d) % p for x, d in zip(at, below, strict=True)]
+        )
+    return field.reduced(torch.tensor(rows, dtype=torch.int64))
 
 
 def possible(clients: int, degree: int = 2) -> str:

@@ -24,11 +24,11 @@ class Quantiser:
 
     def nearest(self, x: Tensor) -> Tensor:
         """Rounded to the nearest, halves up."""
-        return self.field.element(torch.floor(x.double() * 2.0**self.bits + 0.5))
+        return self.rounded(x, 0.5)
 
-    def unbiased(self, x: Tensor, stream: torch.Generator) -> Tensor:
-        """Rounded up or down at random, so that the expectation is x."""
-        chance = torch.rand(x.shape, dtype=torch.float64, generator=stream)
+    def rounded(self, x: Tensor, chance: Tensor | float) -> Tensor:
+        """Rounded up where the fraction that is cut off, and `chance`, add up to 1 or more. With
+        chances drawn uniformly from 0 to 1 the expectation is x."""
         return self.field.element(torch.floor(x.double() * 2.0**self.bits + chance))
 
     def real(self, x: Tensor) -> Tensor:

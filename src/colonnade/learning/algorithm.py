@@ -35,7 +35,7 @@ from colonnade.learning.declare import (
 from colonnade.learning.models import encoder_widths, make_encoder
 from colonnade.learning.settings import Settings
 from colonnade.learning.state import State
-from colonnade.learning.task import Holding, Part, Task
+from colonnade.learning.task import Batches, Holding, Part, Task
 from colonnade.learning.training import DECIDED, DECISION, Training, measure
 from colonnade.models.optim import Optimizer
 from colonnade.models.stack import Stack
@@ -225,6 +225,10 @@ class Algorithm(ABC):
         """Those in which a party needs nobody: a real one that was away does them when it is
         back."""
         return range(self.unlabelled_rounds if party in self.columns.parties else 0)
+
+    def batches(self, rows: int, size: int, epochs: int) -> Batches:
+        """The schedule of the training with labels: `size` of so many rows in each round."""
+        return Batches(rows, size, epochs, self.task.seed)
 
     def predict_rows(self, net: Network) -> int:
         """Rows per exchange of a prediction: faults hold for a batch, as in training."""

@@ -81,7 +81,8 @@ class Exchange:
 
     `what` tells a reader what the content tells its receiver. `width` is the size of a message's
     last axis: a number, or the name of the algorithm's attribute that holds it (a number, or one by
-    sender; by receiver with `each`). `each`: a sender has a message of its own for each receiver.
+    sender; by receiver with `each`, unless `by` says otherwise). `each`: a sender has a message of
+    its own for each receiver.
     `kind` is the name in the ledger; the attribute's name unless given.
     """
 
@@ -93,12 +94,16 @@ class Exchange:
         *,
         width: int | str,
         each: bool = False,
+        by: Literal["sender", "receiver"] | None = None,
         numbers: Numbers = "float",
         bounded: bool = True,
         kind: str = "",
     ) -> None:
         self.src, self.dst, self.what, self.kind = src, dst, what, kind
-        self.width, self.facts = width, {"each": each, "numbers": numbers, "bounded": bounded}
+        self.width, self.facts = (
+            width,
+            {"each": each, "by": by, "numbers": numbers, "bounded": bounded},
+        )
         self.name = ""
 
     def __set_name__(self, owner: type, name: str) -> None:

@@ -103,7 +103,7 @@ class Training:
     @cached_property
     def batches(self) -> Batches:
         rows, size = self._sizes
-        return Batches(rows, size, self.usual + self.extra_epochs, self.algorithm.task.seed)
+        return self.algorithm.batches(rows, size, self.usual + self.extra_epochs)
 
     @property
     def _sizes(self) -> tuple[int, int]:

@@ -22,9 +22,15 @@ class Channel:
     dst: Group
     kind: str  # names the content in the ledger
     width: int | tuple[int, ...]  # of the last axis; where widths differ: by sender, or by receiver
-    each: bool = False  # a sender has a message of its own for each receiver; then by receiver
+    each: bool = False  # a sender has a message of its own for each receiver
+    by: Literal["sender", "receiver"] | None = None  # widths; by receiver if `each`, unless given
     numbers: Numbers = "float"  # "float": torch's default type, which is float32
     bounded: bool = True  # real parties refuse numbers absurdly larger than those before
+
+    @property
+    def by_receiver(self) -> bool:
+        """Whether widths, where they differ, are those of the receivers."""
+        return (self.by or ("receiver" if self.each else "sender")) == "receiver"
 
     @property
     def dtype(self) -> torch.dtype:

@@ -51,7 +51,7 @@ class Delays(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class DelaySampler:
     spec: Delays
     stream: np.random.Generator
-    _means: dict[tuple[str, str], tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
+    _means: dict[tuple[str, Group], tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
 
     def compute(self, group: Group) -> np.ndarray:
         """Nanoseconds each member computes before it sends. [members]"""
@@ -76,7 +76,7 @@ class DelaySampler:
 
     def _parameters(self, what: str, group: Group) -> tuple[np.ndarray, np.ndarray]:
         """Per member: the constant part and the mean of the exponential part, in nanoseconds."""
-        known = self._means.get((what, group.name))
+        known = self._means.get((what, group))
         if known is not None:
             return known
         pairs = [_lookup(getattr(self.spec, what), party, group.name) for party in group.parties]
@@ -87,7 +87,7 @@ class DelaySampler:
             speed = self.spec.speed
             factor = [speed.get(party, speed.get(group.name, 1.0)) for party in group.parties]
             constant, random = constant / factor, random / factor
-        self._means[what, group.name] = constant, random
+        self._means[what, group] = constant, random
         return constant, random
 
 

@@ -28,6 +28,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from colonnade.common.randomness import Randomness, SystemRandomness
 from colonnade.errors import Diverged
 from colonnade.network.absent import ABSENT, Absent, is_absent
 from colonnade.network.clock import SECOND
@@ -163,6 +164,10 @@ class Live(ProjectedNetwork):
             self.post.parts if self.post.leads else self.post.parts_of.get(self.post.leader or "")
         )
         return told is not None and told.committed is not None and told.committed >= mark
+
+    def secrets(self, party: str, *purpose: str | int) -> Randomness:
+        """The operating system's generator."""
+        return SystemRandomness()
 
     def check_loss(self, loss: Tensor) -> None:
         if not bool(torch.as_tensor(loss).isfinite().all()):
@@ -357,7 +362,7 @@ class Live(ProjectedNetwork):
         peer = self.post.peers.get(party)
         if peer is None:
             return party != self.party  # no neighbour of ours
-        must = (wait.kind == "everyone" or party == self.post.leader) and not self.impatient
+        must = (wait.insists or party == self.post.leader) and not self.impatient
         if must:
             return self._lacks(party)
         if self.unhurried and not self.impatient:

@@ -26,7 +26,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from colonnade.common.seeds import seed_of
+from colonnade.common.randomness import Randomness, SeededRandomness
+from colonnade.common.seeds import numpy_stream, seed_of
 from colonnade.errors import PartyLost
 from colonnade.network.absent import Absent, is_absent
 from colonnade.network.channel import Channel
@@ -197,6 +198,11 @@ class Network(ABC):
         the others for the leader to announce it."""
         return None
 
+    def secrets(self, party: str, *purpose: str | int) -> Randomness:
+        """Where a party's secret masks come from: in a simulation from the seed, so that a run can
+        be repeated."""
+        return SeededRandomness(numpy_stream(self.world.seed, party, "secrets", *purpose))
+
     def check_loss(self, loss: Tensor) -> None:
         """A real training ends with an error where its loss is not a number any more."""
         return None
@@ -276,18 +282,21 @@ class Network(ABC):
     def _passage(self, links: Links, wait: Wait) -> Passage:
         round = self._rounds_before + self.round
         passage = self._sampler.exchange(links, round)
-        if wait.kind != "everyone" or passage.arrived is None:
+        if not wait.insists or passage.arrived is None:
             return passage
-        missing = links.real & ~passage.arrived
+        arrived = passage.arrived & links.real
+        wanted = wait.count if wait.kind == "first" else links.real.sum(1)
         attempts = np.ones(links.shape, dtype=np.int64)
         for _ in range(ATTEMPTS - 1):
-            if not missing.any():
+            if (arrived.sum(1) >= wanted).all():
                 break
-            attempts[missing] += 1
+            attempts[links.real & ~arrived] += 1
             passage = self._sampler.exchange(links, round, again=True)
-            missing &= False if passage.arrived is None else ~passage.arrived
-        if missing.any():
-            raise self._lost(links, passage, missing)
+            arrived |= links.real if passage.arrived is None else passage.arrived & links.real
+        if (arrived.sum(1) < wanted).any():
+            raise self._lost(links, passage, links.real & ~arrived)
+        if wait.kind == "first":
+            return Passage(arrived, arrived, attempts)
         return Passage(None, None, attempts)
 
     def _lost(self, links: Links, passage: Passage, missing: np.ndarray) -> PartyLost:

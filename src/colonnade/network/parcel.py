@@ -25,12 +25,12 @@ class Wait:
     kind: Literal["all", "everyone", "deadline", "first", "latest"]
     seconds: float = 0.0
     count: int = 0
+    insists: bool = False  # until it is fulfilled, however many attempts that takes
 
 
 ALL = Wait("all")  # everything that can still come: not for parties and links known to be down
-EVERYONE = Wait(
-    "everyone"
-)  # every sender, however many attempts it takes; PartyLost if it never comes
+# Every sender, however many attempts it takes; PartyLost if it never comes.
+EVERYONE = Wait("everyone", insists=True)
 LATEST = Wait("latest")  # never: take what is there
 
 
@@ -39,9 +39,10 @@ def deadline(seconds: float) -> Wait:
     return Wait("deadline", seconds=seconds)
 
 
-def first(count: int) -> Wait:
-    """Until so many messages are there; the others are missing."""
-    return Wait("first", count=count)
+def first(count: int, *, insist: bool = False) -> Wait:
+    """Until so many messages are there; the others are missing. `insist`: failed attempts are
+    repeated, and real parties that are away are waited for, until there are so many."""
+    return Wait("first", count=count, insists=insist)
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class Parcel:
         """The widths by slot of a receiver. Unequal widths mean that all receivers hear the same
         senders."""
         widths = self.channel.widths
-        if widths is None or self.channel.each:
+        if widths is None or self.channel.by_receiver:
             return None
         if (self.links.senders != self.links.senders[0]).any():
             raise ValueError("unequal widths need receivers that all hear the same senders")
@@ -76,7 +77,7 @@ class Parcel:
         """The true size of the last axis of one message."""
         if self.channel.widths is None:
             return self.shape[-1]
-        return self.channel.widths[receiver if self.channel.each else sender]
+        return self.channel.widths[receiver if self.channel.by_receiver else sender]
 
     @property
     def bytes(self) -> int | np.ndarray:
@@ -86,7 +87,7 @@ class Parcel:
         if channel.widths is None:
             return whole
         receivers = np.arange(len(links.dst))[:, None]
-        by = np.broadcast_to(receivers, links.shape) if channel.each else links.senders
+        by = np.broadcast_to(receivers, links.shape) if channel.by_receiver else links.senders
         return whole // self.shape[-1] * np.array(channel.widths)[by]
 
     def chosen(self) -> np.ndarray | None:
