@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, cast
 
 import torch
@@ -20,7 +20,6 @@ from torch import Tensor, nn
 
 from colonnade.coding import Field, LagrangeCode, Quantiser, TooFewAnswers
 from colonnade.coding.field import MERSENNE_31
-from colonnade.common.randomness import Randomness
 from colonnade.common.seeds import torch_stream
 from colonnade.errors import ColonnadeError, InputError
 from colonnade.learning import (
@@ -145,6 +144,8 @@ class FedVS(Algorithm):
         self.head = self.stack(
             net, "head", self.server, lambda _: make_head(s.head, s.width, self.task.classes)
         )
+        self.masks = self.keeps(net, "masks", self.clients, Value(large=True))
+        self.validation_masks = self.keeps(net, "later masks", self.clients, Value(large=True))
         self.shares = self.keeps(net, "shares", self.clients, Value(large=True))
         self.validation = self.keeps(net, "validation shares", self.clients, Value(large=True))
         self.here = net.here(self.clients)
@@ -169,9 +170,9 @@ class FedVS(Algorithm):
     # -- algorithm 1 ------------------------------------------------------------------------------
 
     async def train(self, net: Network) -> None:
-        self.shares.set_once(await self.share_data(net, self.data.train))
-        apart = net.within("validation")
-        self.validation.set_once(await self.share_data(apart, self.data.validation))
+        self.shares.set_once(await self.share_data(net, self.data.train, self.masks))
+        apart, later = net.within("validation"), self.validation_masks
+        self.validation.set_once(await self.share_data(apart, self.data.validation, later))
         async for batch in self.training.rounds(net):
             assert isinstance(batch, CodedBatch)
             h = self.models(self.x.index_select(1, batch.rows))
@@ -190,21 +191,24 @@ class FedVS(Algorithm):
         models = await self.share_models(net, self.rounded(None))
         segments = Segments(part.rows, self.set.partitions)
         size = max(1, self.predict_rows(net) // self.set.partitions)
+        # While the model is trained, a version that cannot be measured is only not the best one.
+        answering = net.phase == "inference" and self.set.missing != "zeros"
         logits, rows = [], []
         async for batch in net.rounds(CodedInOrder(part, segments, size)):
             inbox = await self.answers(net, shares, batch.coded, models)
-            mean, _ = self.opened(inbox, batch.places)
+            mean, _ = self.opened(inbox, batch.places, must=answering)
             logits.append(self.head.predict(mean)[0])
             rows.append(batch.rows)
         return torch.cat(logits)[torch.cat(rows).argsort()]
 
     # -- lines 1 to 10: every client shares its columns -------------------------------------------
 
-    async def share_data(self, net: Network, part: Part) -> Tensor:
+    async def share_data(self, net: Network, part: Part, masks: Value | None = None) -> Tensor:
         """Each client's share of every client's columns, and last a row that tells this sharing
-        from others. [clients here, senders, coded rows + 1, features]"""
+        from others. `masks`: where a client keeps those that it drew, so that after a crash it
+        sends the same shares again. [clients here, senders, coded rows + 1, features]"""
         segments = Segments(part.rows, self.set.partitions)
-        own = self.share_columns(part.x, segments, net)
+        own = self.share_columns(net, part.x, segments, masks)
         none = torch.zeros(len(self.here), len(self.clients), 0, max(self.features)).int()
         shares, length = [none], segments.length + ROWS
         async for start in net.rounds(range(0, length, CHUNK), unhurried=True):
@@ -216,12 +220,18 @@ class FedVS(Algorithm):
         return torch.cat(shares, 2)
 
     @local
-    def share_columns(self, x: Tensor, segments: Segments, net: Network) -> Tensor:
+    def share_columns(
+        self, net: Network, x: Tensor, segments: Segments, kept: Value | None
+    ) -> Tensor:
         """[clients here, receivers, coded rows + 1, features]"""
         cut = segments.cut(self.columns_quantiser.nearest(self.bounded(self.powers(x))))
-        secrets = self.secrets(net, "columns")
-        made = self.code.share(cut, self.masks(cut.shape[2:], secrets))
-        return self.tagged(made, secrets)
+        if kept is not None and kept.value is not None:
+            return self.shared(self.code.share, cut, kept.value)
+        masks = self.draw(net, "columns", cut.shape[2:])
+        if kept is not None:
+            kept.set(masks)
+            self.training.keep_now()  # before anybody hears of them
+        return self.shared(self.code.share, cut, masks)
 
     @local
     def powers(self, x: Tensor) -> Tensor:
@@ -250,7 +260,7 @@ class FedVS(Algorithm):
     async def share_models(self, net: Network, models: Tensor) -> Tensor:
         """Each client's share of every client's model, and last a row that tells this sharing from
         others; zeros where none came. [clients here, senders, width + 1, features]"""
-        own = self.share_own_model(models, net)
+        own = self.share_own_model(net, models)
         inbox = await net.send(own, self.model_share, self.set.width + ROWS, wait=self.of_all)
         return inbox.value
 
@@ -286,27 +296,28 @@ class FedVS(Algorithm):
             )
 
     @local
-    def share_own_model(self, models: Tensor, net: Network) -> Tensor:
+    def share_own_model(self, net: Network, models: Tensor) -> Tensor:
         """[clients here, receivers, width + 1, features]"""
-        secrets = self.secrets(net, "model")
-        made = self.code.share_same(models, self.masks(models.shape[1:], secrets))
-        return self.tagged(made, secrets)
+        masks = self.draw(net, "model", models.shape[1:])
+        return self.shared(self.code.share_same, models, masks)
 
-    def secrets(self, net: Network, purpose: str) -> list[Randomness]:
-        """By client here."""
-        parties = [self.clients.parties[n] for n in self.here]
-        return [net.secrets(party, purpose, net.program, net.round) for party in parties]
+    def draw(self, net: Network, purpose: str, shape: Sequence[int]) -> Tensor:
+        """Fresh masks. [clients here, colluders, …]"""
+        sources = [
+            net.secrets(self.clients.parties[n], purpose, net.program, net.round) for n in self.here
+        ]
+        return torch.stack([self.code.masks(shape, source) for source in sources])
 
-    def masks(self, shape: Sequence[int], secrets: Sequence[Randomness]) -> Tensor:
-        """[colluders, clients here, …]"""
-        return torch.stack([self.code.masks(shape, one) for one in secrets], 1)
-
-    def tagged(self, shares: Tensor, secrets: Sequence[Randomness]) -> Tensor:
-        """[receivers, clients here, …] → [clients here, receivers, …], with a row more, whose first
-        number tells this sharing from all others."""
-        shares = shares.transpose(0, 1)
+    def shared(
+        self, share: Callable[[Tensor, Tensor], Tensor], secret: Tensor, masks: Tensor
+    ) -> Tensor:
+        """The shares of all receivers, with a row more, whose first number tells this sharing from
+        all others: a digest of the secret and the masks, which is as random as the masks. [clients
+        here, receivers, rows + 1, features]"""
+        shares = share(secret, masks.transpose(0, 1)).transpose(0, 1)
         row = torch.zeros_like(shares[:, :, :ROWS])
-        row[:, :, 0, 0] = torch.cat([self.field.random((1,), one) for one in secrets])[:, None]
+        for i, own in enumerate(shares):
+            row[i, :, 0, 0] = _digest(own)
         return torch.cat([shares, row], 2)
 
     async def answers(self, net: Network, shares: Tensor, rows: Tensor, models: Tensor) -> Inbox:
@@ -328,11 +339,11 @@ class FedVS(Algorithm):
     # -- lines 27 to 30: the server opens the sum -------------------------------------------------
 
     @local(results=2)
-    def opened(self, inbox: Inbox, places: Tensor) -> tuple[Tensor, Tensor]:
+    def opened(self, inbox: Inbox, places: Tensor, must: bool = False) -> tuple[Tensor, Tensor]:
         """The mean embedding of the rows at these places [server, rows, width], and whether enough
-        clients answered from the same sharings [server]."""
+        clients answered from the same sharings [server]; `must`: an error if not."""
         who = self.agreeing(inbox)
-        if len(who) < self.code.threshold and self.set.missing != "zeros":
+        if len(who) < self.code.threshold and (must or self.set.missing == "error"):
             raise TooFewAnswers(self.code.shortage(len(who)))
         if len(who) < self.code.threshold:
             return torch.zeros(1, len(places), self.set.width), torch.zeros(1, dtype=torch.bool)
@@ -355,5 +366,5 @@ class FedVS(Algorithm):
         return self.set.data_bits + self.set.model_bits
 
 
-def _digest(tags: Tensor) -> int:
-    return zlib.crc32(tags.numpy().tobytes()) >> 1  # fits an int32
+def _digest(numbers: Tensor) -> int:
+    return zlib.crc32(numbers.contiguous().numpy().tobytes()) >> 1  # fits an int32

@@ -16,6 +16,8 @@ from colonnade.learning.algorithm import Algorithm
 from colonnade.learning.task import Task
 from colonnade.network.spec import GraphSpec
 
+ENOUGH = 8  # clients and rows, for any algorithm to be made when nothing is set
+
 
 @dataclass(frozen=True)
 class Roles:
@@ -29,8 +31,9 @@ class Roles:
     @classmethod
     def of(cls, kind: type[Algorithm]) -> Roles:
         """As the algorithm has them when nothing is set."""
-        nothing = {"train": 1, "validation": 0, "test": 0, "extra": 0}
-        task = Task(("a", "b"), (1, 1), ((1,), (1,)), 2, nothing, seed=0)
+        few = {"train": ENOUGH, "validation": 0, "test": 0, "extra": 0}
+        clients = tuple(f"{i}" for i in range(ENOUGH))
+        task = Task(clients, (1,) * ENOUGH, ((1,),) * ENOUGH, 2, few, seed=0)
         plays = kind(kind.settings(name=kind.name, algorithm=kind.name), task)
         columns, labels = plays.columns.name, plays.labels.name if kind.led else None
         known = (columns, labels, *kind.outside)
