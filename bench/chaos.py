@@ -109,10 +109,8 @@ def study(name: str, method: Mapping[str, Any], seeds: Iterable[int]) -> Chaos:
     return found
 
 
-def run(
-    methods: Mapping[str, Mapping[str, Any]] = METHODS, seeds: Iterable[int] = range(SEEDS)
-) -> list[Figure]:
-    studies = [study(name, method, seeds) for name, method in methods.items()]
+def run() -> list[Figure]:
+    studies = [study(name, method, range(SEEDS)) for name, method in METHODS.items()]
     return [Figure("chaos", one.method, 0.0, detail=one) for one in studies]
 
 

@@ -56,9 +56,13 @@ ORDER: list[str] = [PLAIN, FUSED, "eager", "compiled", LIMIT]
 
 class Ours:
     def __init__(
-        self, data: VerticalData, *, compile: bool = False, epochs: tuple[int, int, int] = EPOCHS
+        self,
+        data: VerticalData,
+        *,
+        compile: bool = False,
+        epochs: tuple[int, int, int] | None = None,
     ) -> None:
-        clients, aggregators, owner = epochs
+        clients, aggregators, owner = epochs or EPOCHS
         settings = DVFLSettings(
             name="DVFL",
             algorithm="dvfl",

@@ -25,6 +25,7 @@ from colonnade.federation.member.local_processes import prepare
 from colonnade.federation.member.stage import Stage
 from colonnade.federation.member.status import read_status
 
+PARTIES = 4  # with columns
 EVERY, KILLS, LIMIT = 5.0, 8, 60.0
 TOLD = 0.7  # seconds; a party writes how far it is twice a second
 EPOCHS = 2000  # more than will be done
@@ -38,9 +39,9 @@ class Restarts:
     lost_seconds: list[float] = field(default_factory=list)  # what these rounds had taken
 
 
-def run(kills: int = KILLS, every: float = EVERY) -> list[Figure]:
+def run() -> list[Figure]:
     with TemporaryDirectory() as name:
-        found = kill_again_and_again(Path(name), kills, every)
+        found = kill_again_and_again(Path(name), KILLS, EVERY)
     return [
         _figure("seconds from its start until it trains again", found.seconds, Target(3, False)),
         _figure("rounds between two kills", found.gained, Target(1)),
@@ -55,7 +56,7 @@ def _figure(variant: str, values: list[float], target: Target) -> Figure:
 
 
 def kill_again_and_again(folder: Path, kills: int, every: float) -> Restarts:
-    data = {"dataset": "digits", "parties": 4, "split": "bands", "validation": 0.0}
+    data = {"dataset": "digits", "parties": PARTIES, "split": "bands", "validation": 0.0}
     method = {"algorithm": "splitnn", "epochs": EPOCHS, "patience": EPOCHS, "batch": 64}
     source = folder / "federation.toml"
     federation = parse_federation({"name": "restarts", "data": data, "method": method}, str(source))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
@@ -40,11 +39,11 @@ def attempt(seed: int) -> tuple[int, str]:
     return seed, ""
 
 
-def run(seeds: Iterable[int] = range(STORMS)) -> list[Figure]:
+def run() -> list[Figure]:
     found = Storms()
     os.environ["OMP_NUM_THREADS"] = "1"  # of the processes that are started now
     with get_context("spawn").Pool(os.cpu_count()) as pool:
-        for seed, error in pool.imap_unordered(attempt, seeds):
+        for seed, error in pool.imap_unordered(attempt, range(STORMS)):
             found.seeds += 1
             if error:
                 found.failed[seed] = error

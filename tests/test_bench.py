@@ -1,26 +1,98 @@
-"""Benchmarks of crashes, at their smallest size."""
+"""Every benchmark runs, at its smallest size, and one that fails costs only its own figures."""
 
 from __future__ import annotations
 
+import sys
 from io import StringIO
+from types import ModuleType
+from typing import Any
 
 import pytest
-from bench import chaos, overhead, storms, timing
+import torch
+from bench import (
+    __main__,
+    autoencoder,
+    chaos,
+    client_time,
+    dvfl,
+    equivalence,
+    growth,
+    mags,
+    overhead,
+    processes,
+    restarts,
+    storms,
+    timing,
+)
 from bench.timing import Figure
 from rich.console import Console
+from rich.table import Table
+
+ONE_METHOD = {"splitnn": {"algorithm": "splitnn", "epochs": 2}}
+# What makes a benchmark small: constants of its module.
+SMALL: dict[str, tuple[ModuleType, dict[str, Any]]] = {
+    "mags": (mags, {"ROWS": 128, "VALIDATION": 64, "DOUBLE_STEPS": 1, "SINGLE_STEPS": 1}),
+    "autoencoder": (autoencoder, {"ROWS": 640, "CHECKED_STEPS": 1}),
+    "dvfl": (
+        dvfl,
+        {
+            "ROWS": 128,
+            "VALIDATION": 14,
+            "EPOCHS": (1, 2, 2),
+            "EXACT_EPOCHS": (1, 2, 1),
+            "ROUNDS_PER_TURN": (1, 1, 2),
+        },
+    ),
+    "client": (client_time, {"ROWS": 600, "REPEATS": 1}),
+    "overhead": (overhead, {"ROWS": 640}),
+    "growth": (growth, {"SIDES": (2, 4), "STEPS_OF_ALL": 16, "REPEATS": 1}),
+    "equivalence": (equivalence, {"ROUNDS": 10, "POLICIES": ("stale",)}),
+    "processes": (processes, {"ROWS": 256, "EPOCHS": 2, "REPEATS": 1, "TRIPS": 5, "SIZE": 800}),
+    "restarts": (restarts, {"PARTIES": 2, "KILLS": 1, "EVERY": 0.5}),
+    "chaos": (chaos, {"METHODS": ONE_METHOD, "CALM": 1, "SEEDS": 1}),
+    "storms": (storms, {"STORMS": 1}),
+}
+
+
+def printed(table: Table) -> str:
+    shown = StringIO()
+    Console(file=shown, width=120).print(table)
+    return shown.getvalue()
+
+
+@pytest.mark.parametrize("name", __main__.BENCHMARKS)
+def test_a_benchmark_runs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    module, constants = SMALL[name]
+    for constant, value in constants.items():
+        monkeypatch.setattr(module, constant, value)
+    monkeypatch.setattr(timing, "SMALLEST", name != "dvfl")  # its loops have known lengths
+    with torch.compiler.set_stance("force_eager"):  # compiling would take half a minute each
+        figures = __main__.BENCHMARKS[name]()
+    assert figures
+    assert all(printed(table) for table in __main__.tables(figures))
+
+
+def test_a_benchmark_that_fails_costs_only_its_own_figures(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails() -> list[Figure]:
+        raise ZeroDivisionError("no steps were made")
+
+    works = lambda: [Figure("works", "one variant", 12.5)]  # noqa: E731
+    monkeypatch.setattr(__main__, "BENCHMARKS", {"fails": fails, "works": works})
+    monkeypatch.setattr(sys, "argv", ["bench"])
+    with pytest.raises(SystemExit) as ended:
+        __main__.main()
+    shown = capsys.readouterr()
+    assert ended.value.code == 1
+    assert "12.5" in shown.out
+    assert "no steps were made" in shown.err
 
 
 def test_a_storm_of_the_benchmark_is_one_of_the_suite() -> None:
     assert storms.attempt(1) == (1, "")
-    shown = StringIO()
     found = storms.Storms(3, {2: "why"})
-    Console(file=shown, width=100).print(storms.table([Figure("storms", "x", 0.0, detail=found)]))
-    assert "2" in shown.getvalue()
-
-
-def test_the_engine_s_overhead_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timing, "SMALLEST", True)
-    assert all(figure.milliseconds > 0 for figure in overhead.run())
+    assert "2" in printed(storms.table([Figure("storms", "x", 0.0, detail=found)]))
 
 
 def test_a_disturbed_run_is_within_a_point_explained_or_silent() -> None:
@@ -31,6 +103,4 @@ def test_a_disturbed_run_is_within_a_point_explained_or_silent() -> None:
     assert one.kind(0.94, ("warning: client0: 1,120 of 5,490 rounds; …",)) == "explained"
     assert one.kind(0.94, ("the model lacks client1: untrained",)) == "explained"
     one.runs += [(0, 0.951, 5, ()), (1, 0.5, 9, ())]
-    shown = StringIO()
-    Console(file=shown, width=120).print(chaos.table([Figure("chaos", "x", 0.0, detail=one)]))
-    assert "50.0" in shown.getvalue()
+    assert "50.0" in printed(chaos.table([Figure("chaos", "x", 0.0, detail=one)]))

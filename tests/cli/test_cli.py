@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
-from contextlib import chdir, redirect_stderr, redirect_stdout
 from importlib.metadata import version
-from io import StringIO
 from pathlib import Path
-from unittest.mock import patch
 
 import pytest
-
-from colonnade.cli import main
+from tests.command_line import colonnade, process
 
 EXPERIMENT = """
 name = "quick"
@@ -37,37 +32,6 @@ columns = { clinic = ["age", "weight"], lab = ["sugar"] }
 algorithm = "splitnn"
 epochs = 2
 """
-
-
-def colonnade(*args: str, folder: Path, **env: str) -> subprocess.CompletedProcess[str]:
-    """In this process: a new one takes seconds to begin."""
-    out, err, code = StringIO(), StringIO(), 0
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
-    with (
-        patch.dict(os.environ, {"COLUMNS": "200", **env}),
-        patch.object(sys, "argv", ["colonnade", *args]),
-        chdir(folder),
-        redirect_stdout(out),
-        redirect_stderr(err),
-    ):
-        try:
-            main()
-        except SystemExit as end:
-            code = int(end.code or 0)
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
-    return subprocess.CompletedProcess(args, code, out.getvalue(), err.getvalue())
-
-
-def process(*args: str, folder: Path, **env: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", "from colonnade.cli import main; main()", *args],
-        cwd=folder,
-        env=os.environ | {"COLUMNS": "200"} | env,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
 
 
 def patients(rows: int = 60) -> list[list[str]]:

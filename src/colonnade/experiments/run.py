@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+import safetensors.torch
 import torch
 
 from colonnade.algorithms import registry
@@ -46,10 +47,11 @@ def drive(program: Coroutine[Any, Any, Any]) -> Any:
 
 @cache
 def warm_up() -> None:
-    """What torch does once in a process, which is no part of the first run: its first gradient
-    imports 500 modules (0.6 s)."""
+    """Do what libraries do once in a process, so that the first run is not charged for it: the
+    first gradient imports 500 modules (0.6 s), the first saved tensor `numpy.ctypeslib`."""
     x = torch.zeros(1, requires_grad=True)
     torch.autograd.grad(x * x, x, torch.ones(1))
+    safetensors.torch.save({"x": x})
 
 
 def build(

@@ -121,6 +121,8 @@ def encoder_widths(spec: Any, task: Task) -> tuple[int, ...]:
     anywhere."""
     if isinstance(spec, Factory) and spec.widths is not None:
         return spec.widths
+    if spec is None or isinstance(spec, list | tuple):  # as written; asked many times
+        return tuple(encoder_layers(spec, width)[-1] for width in task.widths)
     return tuple(
         output_width(seeded(0, make_encoder, spec, width, shape), width)
         for width, shape in zip(task.widths, task.shapes, strict=True)

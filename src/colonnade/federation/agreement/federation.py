@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -150,7 +150,7 @@ class Federation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """The pairs that exchange anything; a label holder talks to everybody."""
         place = {name: i for i, name in enumerate(self.members)}
         pairs = {(place[self.leader], i) for i in place.values()} if self.leader else set()
-        for links in self._links():
+        for links in self._links:
             sources, targets = links.src.parties, links.dst.parties
             for r, j in zip(*np.nonzero(links.real), strict=True):
                 pairs.add((place[sources[links.senders[r, j]]], place[targets[r]]))
@@ -161,15 +161,17 @@ class Federation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """Whom a party exchanges anything with."""
         return tuple(b if a == name else a for a, b in self.edges() if name in (a, b))
 
-    def _links(self) -> Iterator[Links]:
+    @cached_property
+    def _links(self) -> list[Links]:
         algorithm = self.algorithm()
         groups = {group.name: group for group in algorithm.groups}
         groups["everyone"] = Group("everyone", self.members)
-        for exchange in algorithm.exchanges:
-            _, src, dst = exchange.ends
-            if src in groups and dst in groups:
-                src, dst = groups[src], groups[dst]
-                yield links_between(src, dst, algorithm.columns.parties, self.network.graph)
+        ends = [exchange.ends[1:] for exchange in algorithm.exchanges]
+        return [
+            links_between(groups[a], groups[b], algorithm.columns.parties, self.network.graph)
+            for a, b in ends
+            if a in groups and b in groups
+        ]
 
     # -- as text ----------------------------------------------------------------------------------
 
@@ -214,7 +216,7 @@ class Federation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         task = self.task()
         prefixed("method", lambda: self.method.check(task))
         checks.connected(self.network.graph, self.clients)
-        for links in self._links():
+        for links in self._links:
             if self.leader and links.dst.name != "everyone":
                 checks.linked(self.network.graph, links)
 
