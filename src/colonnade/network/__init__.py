@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from colonnade.common import lazy
-from colonnade.network.absent import ABSENT, Absent, is_absent, locally
+from colonnade.network.absent import ABSENT, Absent, is_absent, local, locally
 from colonnade.network.delays import Delays
 from colonnade.network.faults import Fault
 from colonnade.network.ledger import Ledger
@@ -42,6 +42,7 @@ __all__ = [
     "deadline",
     "first",
     "is_absent",
+    "local",
     "locally",
 ]
 

@@ -8,10 +8,14 @@ enforces the first rule of choreographies: control flow depends only on what eve
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterable
+from functools import wraps
+from typing import Any, NoReturn, ParamSpec, TypeVar, overload
 
 from typing_extensions import TypeIs
+
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
 
 
 class Absent:
@@ -41,7 +45,10 @@ class Absent:
         )
 
     def __iter__(self) -> NoReturn:
-        raise TypeError("an absent value cannot be unpacked; keep it whole or use locally(...)")
+        raise TypeError(
+            "an absent value cannot be unpacked, because nobody knows how many values it stands "
+            "for; compute it in a function marked @local(results=...)"
+        )
 
     def _absorb(self, *_: Any) -> Absent:
         return self
@@ -71,7 +78,42 @@ def is_absent(value: object) -> TypeIs[Absent]:
     return value is ABSENT
 
 
+@overload
+def local(function: Callable[Given, Result], /) -> Callable[Given, Result]: ...
+@overload
+def local(*, results: int) -> Callable[[Callable[Given, Result]], Callable[Given, Result]]: ...
+def local(function: Any = None, /, *, results: int = 1) -> Any:
+    """Marks a function or a method as the own computation of one group. It runs where its arguments
+    are here, and its result is absent elsewhere.
+
+    @local(results=2)
+    def solved(inbox: Inbox, y: Tensor) -> tuple[Tensor, Tensor]: ...
+
+    `results`: how many values it returns, so that they can be unpacked where they are absent. The
+    elements of an argument that is a list or a tuple must be here as well.
+    """
+    if function is None:
+        return lambda function: _local(function, results)
+    return _local(function, results)
+
+
+def _local(function: Callable[..., Any], results: int) -> Callable[..., Any]:
+    nothing = ABSENT if results == 1 else (ABSENT,) * results
+
+    @wraps(function)
+    def computed(*args: Any, **named: Any) -> Any:
+        return nothing if _lacking(args) or _lacking(named.values()) else function(*args, **named)
+
+    return computed
+
+
 def locally(function: Callable[..., Any], *values: Any) -> Any:
-    """The function's result where all values are here, absent elsewhere: a party's own
-    computation."""
-    return ABSENT if any(value is ABSENT for value in values) else function(*values)
+    """`local` for one call of a function that is used elsewhere, too."""
+    return ABSENT if _lacking(values) else function(*values)
+
+
+def _lacking(values: Iterable[Any]) -> bool:
+    return any(
+        value is ABSENT or (isinstance(value, list | tuple) and any(v is ABSENT for v in value))
+        for value in values
+    )
