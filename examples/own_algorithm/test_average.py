@@ -1,9 +1,14 @@
-"""The algorithm test kit on an algorithm from outside the package."""
+"""The algorithm test kit on algorithms from outside the package."""
 
 from average import Average
+from veiled import Veiled
 
 from colonnade.testing import AlgorithmKit
 
 
 class TestAverage(AlgorithmKit):
     algorithm = Average
+
+
+class TestVeiled(AlgorithmKit):
+    algorithm = Veiled

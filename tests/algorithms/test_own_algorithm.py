@@ -24,7 +24,8 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "own_algorithm"
 SMALL = ("data.rows=200", "seeds=[0]", "methods.*.epochs=1")
 
 # The kit of the example, as a user's own pytest runs it.
-TestAverage = find_module("test_average", "example", EXAMPLE).TestAverage
+kits = find_module("test_average", "example", EXAMPLE)
+TestAverage, TestVeiled = kits.TestAverage, kits.TestVeiled
 Average: type[Algorithm] = TestAverage.algorithm
 
 

@@ -108,6 +108,11 @@ class Algorithm(ABC):
         return getattr(self, found[0].name)
 
     @property
+    def informed(self) -> tuple[str, ...]:
+        """The parties that know how well the model does on the test rows."""
+        return self.labels.parties
+
+    @property
     def leader(self) -> str | None:
         """The party whose round the others follow."""
         return self.labels.parties[0] if self.led else None
@@ -172,17 +177,20 @@ class Algorithm(ABC):
         self.stacks[name] = (group, stack)
         return stack
 
-    def encoder_stack(self, net: Network, clients: Group, **overrides: Any) -> Stack:
-        """The clients' encoders, as the settings describe them."""
+    def encoder_stack(
+        self, net: Network, clients: Group, *, width: int | None = None, **overrides: Any
+    ) -> Stack:
+        """The clients' encoders, as the settings describe them; with `width`, a linear layer
+        follows that gives all embeddings the same width."""
         task, spec = self.task, self.set.encoder
-        return self.stack(
-            net,
-            "encoder",
-            clients,
-            lambda i: make_encoder(spec, task.widths[i], task.shapes[i]),
-            input_widths=task.widths,
-            **overrides,
-        )
+
+        def make(i: int) -> nn.Module:
+            encoder = make_encoder(spec, task.widths[i], task.shapes[i])
+            if width is None:
+                return encoder
+            return nn.Sequential(encoder, nn.Linear(self.embedding_widths[i], width))
+
+        return self.stack(net, "encoder", clients, make, input_widths=task.widths, **overrides)
 
     def head_stack(self, net: Network, holder: Group, width: int, **overrides: Any) -> Stack:
         """The label holder's head on inputs of a width, as the settings describe it."""
@@ -257,7 +265,7 @@ class Algorithm(ABC):
         return await self.predict(net, self.data.validation)
 
     async def evaluate(self, net: Network) -> dict[str, float]:
-        """Metrics on the test rows, told where the labels are."""
+        """Metrics on the test rows, at those who are `informed`; elsewhere none."""
         return await self.test(net.within("inference")) if self.data.test.rows else {}
 
     async def test(self, net: Network) -> dict[str, float]:

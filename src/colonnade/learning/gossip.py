@@ -143,6 +143,10 @@ class Leaderless(Algorithm):
         return Group("labels", (*self.aggregators.parties, *self.entity.parties), "owner")
 
     @property
+    def informed(self) -> tuple[str, ...]:
+        return self.entity.parties or self.aggregators.parties
+
+    @property
     def witnesses(self) -> range:
         """Which aggregators are witnesses."""
         return spread(len(self.chosen))
