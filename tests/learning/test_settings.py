@@ -9,8 +9,7 @@ import pytest
 
 from colonnade.data import DataSpec, load
 from colonnade.errors import InputError
-from colonnade.learning import Settings, Task, at_least
-from colonnade.learning.settings import PROBABILITY, SHARE, WIDTHS
+from colonnade.learning import PROBABILITY, SHARE, WIDTHS, Settings, Task, at_least
 
 
 class Own(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -19,6 +19,8 @@ from torch import Tensor
 from colonnade.algorithms.dvfl_models import DVFLModels, OwnerModels
 from colonnade.errors import InputError
 from colonnade.learning import (
+    SHARE,
+    WIDTHS,
     Algorithm,
     Batch,
     Collection,
@@ -34,7 +36,6 @@ from colonnade.learning import (
     Value,
     at_least,
 )
-from colonnade.learning.settings import SHARE, WIDTHS
 from colonnade.models.layers import cross_entropy
 from colonnade.network import ALL, EVERYONE, LATEST, Inbox, Network, Register, local
 

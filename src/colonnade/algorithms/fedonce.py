@@ -15,6 +15,7 @@ import msgspec
 from torch import Tensor
 
 from colonnade.learning import (
+    WIDTHS,
     Algorithm,
     Batch,
     Collection,
@@ -26,7 +27,6 @@ from colonnade.learning import (
     at_least,
 )
 from colonnade.learning.objectives import OBJECTIVES, UNSUPERVISED, Pupils
-from colonnade.learning.settings import WIDTHS
 from colonnade.models.layers import cross_entropy
 from colonnade.network import ALL, EVERYONE, Network
 

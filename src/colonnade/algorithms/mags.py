@@ -25,8 +25,10 @@ from colonnade.algorithms.mags_names import written_out
 from colonnade.common.seeds import numpy_stream, torch_stream
 from colonnade.errors import InputError
 from colonnade.learning import (
+    PROBABILITY,
     Batch,
     Exchange,
+    Limits,
     Part,
     Settings,
     Task,
@@ -34,7 +36,6 @@ from colonnade.learning import (
 )
 from colonnade.learning.gossip import Leaderless
 from colonnade.learning.objectives import OBJECTIVES, UNSUPERVISED
-from colonnade.learning.settings import PROBABILITY, Limits
 from colonnade.models.layers import cross_entropy
 from colonnade.network import ALL, Inbox, Network, Wait, deadline, is_absent, local
 from colonnade.network.channel import Channel

@@ -16,6 +16,7 @@ from torch import Tensor
 from colonnade.common.seeds import torch_stream
 from colonnade.errors import InputError
 from colonnade.learning import (
+    SHARE,
     Algorithm,
     Columns,
     Exchange,
@@ -26,7 +27,6 @@ from colonnade.learning import (
     combine,
     encoder_widths,
 )
-from colonnade.learning.settings import SHARE
 from colonnade.models.layers import cross_entropy
 from colonnade.network import ALL, EVERYONE, Inbox, Network, Register
 

@@ -14,12 +14,22 @@ if TYPE_CHECKING:
     from colonnade.learning.declare import Columns, Exchange, LabelHolder, Members, Numbered
     from colonnade.learning.models import encoder_widths, make_decoder, make_encoder, make_head
     from colonnade.learning.replay import Replay
-    from colonnade.learning.settings import Settings, at_least
+    from colonnade.learning.settings import (
+        PROBABILITY,
+        SHARE,
+        WIDTHS,
+        Limits,
+        Settings,
+        at_least,
+    )
     from colonnade.learning.state import Numbers, Table, Value
     from colonnade.learning.task import Batch, LocalBatches, Part, Task
     from colonnade.learning.training import Training
 
 __all__ = [
+    "PROBABILITY",
+    "SHARE",
+    "WIDTHS",
     "Algorithm",
     "Batch",
     "Collection",
@@ -27,6 +37,7 @@ __all__ = [
     "Combined",
     "Exchange",
     "LabelHolder",
+    "Limits",
     "LocalBatches",
     "Members",
     "Numbered",
@@ -54,7 +65,7 @@ __getattr__ = lazy.attributes(
         "combining": ("Combined", "combine"),
         "declare": ("Columns", "Exchange", "LabelHolder", "Members", "Numbered"),
         "models": ("encoder_widths", "make_decoder", "make_encoder", "make_head"),
-        "settings": ("Settings", "at_least"),
+        "settings": ("PROBABILITY", "SHARE", "WIDTHS", "Limits", "Settings", "at_least"),
         "replay": ("Replay",),
         "state": ("Numbers", "Table", "Value"),
         "task": ("Batch", "LocalBatches", "Part", "Task"),
