@@ -26,7 +26,8 @@ from bench.timing import (
     largest_difference,
     take_turns,
 )
-from colonnade.algorithms.mags import DROPOUT, MAGS, MAGSSettings
+from colonnade.algorithms.mags import MAGS, MAGSSettings
+from colonnade.algorithms.mags_names import DROPOUT
 from colonnade.common.seeds import torch_stream
 from colonnade.data import VerticalData
 from colonnade.data.partition import Rows
@@ -108,7 +109,7 @@ class Ours:
 class PlainLoop:
     def __init__(self, start: Ours, dropout: float) -> None:
         """With the weights, the batches and the dropped messages of another training."""
-        width = start.algorithm.width
+        width = start.algorithm.models.width
         self.devices = [
             nn.ModuleList(
                 [

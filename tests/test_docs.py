@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
 
+from colonnade import algorithms
 from colonnade.algorithms import built_in
 from colonnade.algorithms.privacy_table import updated
 from colonnade.common.file_kinds import PARTY
@@ -54,3 +56,43 @@ def test_the_reference_names_every_key_of_federation_and_party_files() -> None:
 def test_the_tutorial_shows_the_files_of_its_example(name: str) -> None:
     page = (ROOT / "docs" / "tutorial" / "three-hospitals.md").read_text()
     assert (ROOT / "examples" / "three-hospitals" / name).read_text() in page
+
+
+def python_blocks(page: str) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+
+
+def unindented(text: str) -> str:
+    return "".join(f"{line.strip()}\n" for line in text.splitlines())
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/explanation/how-colonnade-thinks.md"])
+def test_code_that_explains_algorithms_is_that_of_algorithms_which_are_tested(page: str) -> None:
+    folders = (ROOT / "src" / "colonnade" / "algorithms", ROOT / "examples" / "own_algorithm")
+    sources = [unindented(path.read_text()) for folder in folders for path in folder.glob("*.py")]
+    assert python_blocks(page)
+    for block in python_blocks(page):
+        assert any(unindented(block) in source for source in sources), block
+
+
+def test_contributing_shows_the_whole_algorithm_of_the_example() -> None:
+    whole = (ROOT / "examples" / "own_algorithm" / "average.py").read_text()
+    assert whole in (ROOT / "CONTRIBUTING.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("page", "skipped"),
+    [("docs/how-to/own-algorithm.md", 0), ("docs/reference/python.md", 1)],
+    ids=lambda value: str(value),
+)
+def test_code_on_a_page_runs_as_it_stands(
+    page: str, skipped: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """`skipped`: the first blocks of a page, which show a signature."""
+    monkeypatch.setattr(algorithms, "_registered", {})
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(ROOT / "examples" / "own_algorithm"), *sys.path])
+    blocks = python_blocks(page)[skipped:]
+    assert blocks
+    for block in blocks:
+        exec(compile(block, page, "exec"), {"__name__": "page"})

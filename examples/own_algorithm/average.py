@@ -7,10 +7,11 @@ is away is simply not in the average.
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor, nn
+from typing import Annotated
 
-from colonnade.errors import InputError
+import torch
+from torch import Tensor
+
 from colonnade.learning import (
     Algorithm,
     Columns,
@@ -18,10 +19,8 @@ from colonnade.learning import (
     LabelHolder,
     Part,
     Settings,
-    Task,
-    encoder_widths,
-    make_encoder,
-    make_head,
+    at_least,
+    combine,
 )
 from colonnade.models.layers import cross_entropy
 from colonnade.network import Network
@@ -30,12 +29,7 @@ from colonnade.network import Network
 class AverageSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The keys of this algorithm's `[[methods]]` table, beside those that all of them take."""
 
-    width: int = 32  # of every client's embedding
-
-    def check(self, task: Task) -> None:
-        super().check(task)
-        if self.width < 1:
-            raise InputError(f"width = {self.width}: expected 1 or more")
+    width: Annotated[int, at_least(1)] = 32  # of every client's embedding
 
 
 class Average(Algorithm):
@@ -46,32 +40,22 @@ class Average(Algorithm):
     embedding = Exchange(
         clients, server, "an encoding of the columns, row by row", width="set.width"
     )
-    gradient = Exchange(server, clients, "how the loss changes with the average", width="set.width")
+    gradient = embedding.back("how the loss changes with the client's embedding")
 
     def build(self, net: Network) -> None:
-        s, task = self.set, self.task
-        self.encoders = self.stack(
-            net, "encoder", self.clients, self.encoder, input_widths=task.widths
-        )
-        self.head = self.stack(
-            net, "head", self.server, lambda _: make_head(s.head, s.width, task.classes)
-        )
-
-    def encoder(self, client: int) -> nn.Module:
-        s, task = self.set, self.task
-        inner = make_encoder(s.encoder, task.widths[client], task.shapes[client])
-        return nn.Sequential(inner, nn.Linear(encoder_widths(s.encoder, task)[client], s.width))
+        self.encoders = self.encoder_stack(net, self.clients, width=self.set.width)
+        self.head = self.head_stack(net, self.server, self.set.width)
 
     async def train(self, net: Network) -> None:
         async for batch in self.training.rounds(net):
             h = self.encoders(batch.x)  # [clients, rows, width]
             inbox = await net.send(h, self.embedding, len(batch))
-            batch.loss, gradient = self.head.learn(inbox.mean(), batch.y, cross_entropy, inbox.any)
-            count = inbox.arrived.sum(1).clamp(min=1)  # [server]
-            share = gradient / count[:, None, None]  # [server, rows, width]
+            mean = combine(inbox, "mean")
+            batch.loss, gradient = self.head.learn(mean.value, batch.y, cross_entropy, inbox.any)
+            shares = mean.share(gradient)  # [server, clients, rows, width]
             # To those who are in the average.
-            back = await net.send(share, self.gradient, len(batch), where=inbox.arrived)
-            self.encoders.backward(h, back.total(), back.any)
+            back = await net.send(shares, self.gradient, len(batch), where=inbox.arrived)
+            self.encoders.backward(h, back)
 
     async def predict(self, net: Network, part: Part) -> Tensor:
         logits = []

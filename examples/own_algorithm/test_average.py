@@ -1,5 +1,3 @@
-"""The algorithm test kit on an algorithm from outside the package."""
-
 from average import Average
 
 from colonnade.testing import AlgorithmKit

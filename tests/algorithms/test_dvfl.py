@@ -119,14 +119,16 @@ def test_aggregators_learn_in_every_round_between_aligned_batches_from_what_they
 
 
 def test_a_replay_keeps_so_many_batches_and_drops_what_a_dead_aggregator_would_have_read() -> None:
-    replay = Replay(2, most=2, rows=3, width=1)
+    replay = Replay(most=2, rows=3, width=1)
+    replay.members = 2
     for k in range(4):
         batch = torch.full((2, 3, 1), float(k))
         replay.append(batch, torch.tensor([True, k == 1]))
     assert replay.filled.tolist() == [True, True]
     assert [replay.read(t)[:, 0, 0].tolist() for t in range(3)] == [[2, 1], [3, 1], [2, 1]]
     assert replay.read(-1)[:, 0, 0].tolist() == [3, 1]  # the newest
-    nothing = Replay(1, most=0, rows=3, width=1)
+    nothing = Replay(most=0, rows=3, width=1)
+    nothing.members = 1
     nothing.append(torch.ones(1, 3, 1), torch.tensor([True]))
     assert not nothing.filled.any()
 
@@ -149,7 +151,7 @@ def test_a_centred_owner_takes_the_mean_of_what_an_aggregator_sent_when_it_is_aw
 ) -> None:
     algorithm, net = build(dvfl(aggregators=2), digits, seed=0)
     drive(algorithm.train(net))
-    train = algorithm.collected.value[0]  # pyright: ignore[reportAttributeAccessIssue]
+    train = algorithm.collection.train.value[0]  # pyright: ignore[reportAttributeAccessIssue]
     codes, came = train[:, :-2], train[:, -2:]
     assert codes.mean(0).abs().max() < 1e-5
     assert float(codes.square().mean()) == pytest.approx(1, abs=1e-4)
@@ -157,8 +159,8 @@ def test_a_centred_owner_takes_the_mean_of_what_an_aggregator_sent_when_it_is_aw
     gone = Aggregator(name="gone", down=1.0, up=0.0, when="inference")
     algorithm, net = build(dvfl(aggregators=2), digits, seed=0, fault=gone)
     drive(algorithm.train(net))
-    x = drive(algorithm.collect(net.within("inference"), algorithm.data.test))  # pyright: ignore[reportAttributeAccessIssue]
-    assert (algorithm.centre.predict(x) == 0).all()  # pyright: ignore[reportAttributeAccessIssue]
+    x = drive(algorithm.collection.collect(net.within("inference"), algorithm.data.test))  # pyright: ignore[reportAttributeAccessIssue]
+    assert (algorithm.supervised.centre.predict(x) == 0).all()  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def test_bytes_count_what_the_owner_collects(tmp_path: Path) -> None:

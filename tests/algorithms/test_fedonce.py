@@ -37,7 +37,7 @@ def collected(settings: FedOnceSettings, data: VerticalData, **facts: Any) -> Te
     """What the server was sent."""
     algorithm = stacked(settings, data, **facts).algorithm
     assert isinstance(algorithm, FedOnce)
-    return algorithm.collected.value
+    return algorithm.collection.train.value
 
 
 def test_encodings_that_were_lost_count_as_zeros_and_are_fetched_again_by_retry(

@@ -117,7 +117,7 @@ class PlainMAGS:
 
     def __init__(self, algorithm: MAGS, data: VerticalData, topology: Topology) -> None:
         """Begins with the weights that the algorithm begins with."""
-        self.set, self.data, self.width = algorithm.set, data, algorithm.width
+        self.set, self.data, self.width = algorithm.set, data, algorithm.models.width
         everyone = connected(topology, len(data.clients))
         chosen = list(algorithm.chosen)
         self.hears = everyone[:, chosen]  # [devices, aggregators]
@@ -277,7 +277,7 @@ def test_a_head_for_its_neighbours_is_cut_out_of_the_one_for_everybody(
     for name in ("deep0", "head"):
         pairs = zip(states(everybody, name), states(some, name), strict=True)
         for (whole, mine), heard in zip(pairs, connected(topology, DEVICES), strict=True):
-            columns = heard.repeat_interleave(cast(MAGS, some).width)
+            columns = heard.repeat_interleave(cast(MAGS, some).models.width)
             for key, value in mine.items():
                 cut = whole[key][:, columns] if key.endswith("weight") else whole[key]
                 assert torch.equal(value, cut)

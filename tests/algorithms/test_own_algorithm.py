@@ -23,8 +23,9 @@ from colonnade.learning.algorithm import Algorithm
 EXAMPLE = Path(__file__).parents[2] / "examples" / "own_algorithm"
 SMALL = ("data.rows=200", "seeds=[0]", "methods.*.epochs=1")
 
-# The kit of the example, as a user's own pytest runs it.
+# The kit of the examples, as a user's own pytest runs it.
 TestAverage = find_module("test_average", "example", EXAMPLE).TestAverage
+TestVeiled = find_module("test_veiled", "example", EXAMPLE).TestVeiled
 Average: type[Algorithm] = TestAverage.algorithm
 
 
@@ -174,8 +175,3 @@ def test_an_offer_that_cannot_be_used_is_an_error_that_names_it(
     offered.append(EntryPoint("mine", value, algorithms.GROUP))
     with pytest.raises(InputError, match=says):
         registry()
-
-
-def test_contributing_shows_the_algorithm_of_the_example() -> None:
-    page = (EXAMPLE.parents[1] / "CONTRIBUTING.md").read_text()
-    assert (EXAMPLE / "average.py").read_text() in page

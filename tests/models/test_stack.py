@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from colonnade.models import Optimizer, Stack, cohort, cross_entropy, mlp
 from colonnade.models.layers import cnn, output_width
-from colonnade.network import is_absent
+from colonnade.network import ABSENT, Inbox, is_absent
 
 
 class Residual(nn.Module):
@@ -230,3 +230,60 @@ def test_what_keeps_statistics_is_not_compiled(caplog: pytest.LogCaptureFixture)
     stack.learn(torch.randn(2, 8, 6), torch.zeros(8, dtype=torch.long), cross_entropy)
     assert "not compiled" in caplog.text
     assert stack.member_state(0)["1.num_batches_tracked"].item() == 1
+
+
+def moved(stack: Stack, before: list[dict[str, Tensor]]) -> list[bool]:
+    """Which members have other parameters than before."""
+    return [
+        any(not torch.equal(value, old[name]) for name, value in stack.member_state(i).items())
+        for i, old in enumerate(before)
+    ]
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_member_that_is_down_takes_no_step_unless_it_is_told_to(compiled: bool) -> None:
+    up = torch.tensor([True, False, True])
+    x, y = torch.randn(3, 5, 4), torch.zeros(5, dtype=torch.long)
+    modules = [mlp([4, 2]) for _ in range(3)]
+    with torch.compiler.set_stance("force_eager"):
+        stack = Stack(modules, Optimizer("sgd", 0.1), up=lambda: up, compile=compiled)
+        for step in (
+            lambda **where: stack.learn(x, y, cross_entropy, **where),
+            lambda **where: stack.fit(x, y, cross_entropy, **where),
+            lambda **where: stack.backward(stack(x), torch.ones(3, 5, 2), **where),
+        ):
+            before = stack.snapshot()
+            step()
+            assert moved(stack, before) == [True, False, True]
+            before = stack.snapshot()
+            step(where=torch.tensor([False, True, False]))
+            assert moved(stack, before) == [False, True, False]
+
+
+def test_members_that_were_sent_no_gradient_take_no_step() -> None:
+    arrived = torch.tensor([[True, True], [False, False], [False, True]])
+    gradients = Inbox(torch.ones(3, 2, 5, 2), arrived, everything=False)
+    x = torch.randn(3, 5, 4)
+    modules = [mlp([4, 2]) for _ in range(3)]
+    stack, by_hand = (Stack(modules, Optimizer("sgd", 0.1)) for _ in range(2))
+    before = stack.snapshot()
+    stack.backward(stack(x), gradients)
+    assert moved(stack, before) == [True, False, True]
+    by_hand.backward(by_hand(x), gradients.total(), gradients.any)
+    for i in range(3):
+        for name, value in by_hand.member_state(i).items():
+            assert torch.equal(value, stack.member_state(i)[name])
+
+
+def test_a_stack_without_members_asks_as_well_so_that_all_parties_draw_the_same_faults() -> None:
+    asked = []
+
+    def up() -> Tensor:
+        asked.append(1)
+        return torch.zeros(0, dtype=torch.bool)
+
+    stack = Stack([], Optimizer(), up=up)
+    stack.learn(ABSENT, ABSENT, cross_entropy)  # pyright: ignore[reportArgumentType]
+    stack.fit(ABSENT, ABSENT, cross_entropy)  # pyright: ignore[reportArgumentType]
+    stack.backward(ABSENT, ABSENT)  # pyright: ignore[reportArgumentType]
+    assert len(asked) >= 3

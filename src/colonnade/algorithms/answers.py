@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from colonnade.network import Inbox, local
+
 LEAST = 1e-12  # a class that was never seen is not impossible
 
 
@@ -22,6 +24,18 @@ class Answers:
     log_p: Tensor  # [devices, rows, classes] log-probabilities
     active: Tensor  # [devices] bool: A
 
+    @classmethod
+    @local
+    def heard(cls, inbox: Inbox) -> Answers:
+        """What reached the one who asked."""
+        return cls(inbox.value[0], inbox.arrived[0])
+
+    @classmethod
+    @local
+    def own(cls, log_p: Tensor) -> Answers:
+        """What the devices here would answer."""
+        return cls(log_p, torch.ones(len(log_p), dtype=torch.bool))
+
     def first(self, prior: Tensor) -> Tensor:
         """Of the first device that can answer; the prior if there is none. [rows, classes]"""
         able = self.active.nonzero()[:, 0]
@@ -30,6 +44,7 @@ class Answers:
         return self.log_p[able[0]]
 
 
+@local
 def metrics(
     answers: list[Answers], y: Tensor, prior: Tensor
 ) -> tuple[dict[str, float], list[float]]:

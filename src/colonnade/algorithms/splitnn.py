@@ -8,9 +8,7 @@ al.), appendix D.2.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -18,6 +16,7 @@ from torch import Tensor
 from colonnade.common.seeds import torch_stream
 from colonnade.errors import InputError
 from colonnade.learning import (
+    SHARE,
     Algorithm,
     Columns,
     Exchange,
@@ -25,11 +24,11 @@ from colonnade.learning import (
     Part,
     Settings,
     Task,
+    combine,
     encoder_widths,
-    make_head,
 )
 from colonnade.models.layers import cross_entropy
-from colonnade.network import ALL, EVERYONE, Inbox, Network, Register, locally
+from colonnade.network import ALL, EVERYONE, Inbox, Network, Register
 
 
 class SplitNNSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -38,12 +37,10 @@ class SplitNNSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields
 
     missing: Literal["wait", "skip", "zeros", "buffer", "stale"] = "zeros"
     combine: Literal["concat", "mean", "sum", "max"] = "concat"
-    dropout: float = 0.0  # each client is left out of a batch with this probability
+    dropout: Annotated[float, SHARE] = 0.0  # of the clients, left out of a batch at random
 
     def check(self, task: Task) -> None:
         super().check(task)
-        if not 0 <= self.dropout < 1:
-            raise InputError(f"dropout = {self.dropout:g}: expected 0 or more, below 1")
         widths = encoder_widths(self.encoder, task)
         if self.combine != "concat" and len(set(widths)) > 1:
             raise InputError(
@@ -55,45 +52,29 @@ class SplitNNSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields
 class SplitNN(Algorithm):
     name = "splitnn"
     settings = SplitNNSettings
+    set: SplitNNSettings
     clients = Columns()
     server = LabelHolder("aggregator")
     embedding = Exchange(
-        clients, server, "an encoding of the client's columns, row by row", width="widths"
+        clients, server, "an encoding of the client's columns, row by row", width="embedding_widths"
     )
-    gradient = Exchange(
-        server,
-        clients,
-        "how the loss changes with the client's embedding",
-        width="widths",
-        each=True,
-    )
-
-    def __init__(self, settings: SplitNNSettings, task: Task) -> None:
-        super().__init__(settings, task)
-        self.set: SplitNNSettings = settings
-        self.widths = encoder_widths(settings.encoder, task)
-        self.wait = EVERYONE if settings.missing == "wait" else ALL
+    gradient = embedding.back("how the loss changes with the client's embedding")
 
     def build(self, net: Network) -> None:
-        task, s = self.task, self.set
-        joined = sum(self.widths) if s.combine == "concat" else self.embedding.widest
-        rows = task.rows["train"] if s.missing == "stale" else None
-        self.newest = self.keeps(net, "newest", self.server, Register(rows))
+        widths, rows = self.embedding_widths, self.task.rows["train"]
+        by_row = self.set.missing == "stale"
+        self.wait = EVERYONE if self.set.missing == "wait" else ALL
+        self.newest = self.keeps(net, "newest", self.server, Register(rows if by_row else None))
         self.encoders = self.encoder_stack(net, self.clients)
-        self.head = self.stack(
-            net,
-            "head",
-            self.server,
-            lambda _: make_head(s.head, joined, task.classes),
-            input_widths=[joined],
-        )
+        joined = sum(widths) if self.set.combine == "concat" else max(widths)
+        self.head = self.head_stack(net, self.server, joined)
 
     async def train(self, net: Network) -> None:
         async for batch in self.training.rounds(net):
             h = self.encoders(batch.x)  # [clients, rows, width]
             inbox = await net.send(h, self.embedding, len(batch), wait=self.wait)
             kept = self.kept(net)
-            joined = locally(combine, self.filled(inbox, batch.rows).only(kept), self.set.combine)
+            joined = combine(self.filled(inbox, batch.rows).only(kept), self.set.combine)
             able = net.alive(self.server) & self.usable(inbox)  # [server]
             batch.loss, gradient = self.head.learn(joined.value, batch.y, cross_entropy, able)
             back = await net.send(
@@ -103,7 +84,7 @@ class SplitNN(Algorithm):
                 wait=self.wait,
                 where=inbox.arrived & kept & able[:, None],  # to those whose embedding was used
             )
-            self.encoders.backward(h, back.total(), back.any)
+            self.encoders.backward(h, back)
 
     async def predict(self, net: Network, part: Part) -> Tensor:
         """With `wait` the server waits; otherwise what does not come counts as zeros."""
@@ -111,8 +92,7 @@ class SplitNN(Algorithm):
         async for batch in net.rounds(part.in_order(self.predict_rows(net))):
             h = self.encoders.predict(batch.x)
             inbox = await net.send(h, self.embedding, len(batch), wait=self.wait)
-            joined = locally(combine, inbox, self.set.combine)
-            logits.append(self.head.predict(joined.value)[0])
+            logits.append(self.head.predict(combine(inbox, self.set.combine).value)[0])
         return torch.cat(logits)
 
     def kept(self, net: Network) -> Tensor:
@@ -131,30 +111,3 @@ class SplitNN(Algorithm):
     def usable(self, inbox: Inbox) -> Tensor:
         """`skip`: only a batch that every client answered. [server]"""
         return inbox.complete if self.set.missing == "skip" else torch.ones(1, dtype=torch.bool)
-
-
-@dataclass(frozen=True)
-class Joined:
-    """The joined embeddings, and how a gradient of them is shared out to the slots."""
-
-    value: Tensor  # [receivers, rows, width]
-    share: Callable[[Tensor], Tensor]  # → [receivers, in-degree, rows, width]
-
-
-def combine(inbox: Inbox, how: str) -> Joined:
-    match how:
-        case "concat":
-            return Joined(inbox.concat(), inbox.split)
-        case "sum":
-            return Joined(inbox.total(), lambda g: _to_all(g, inbox))
-        case "mean":
-            count = inbox.arrived.sum(1).clamp(min=1)
-            return Joined(inbox.mean(), lambda g: _to_all(g / count[:, None, None], inbox))
-        case _:
-            largest, winner = inbox.maximum()
-            slots = torch.arange(inbox.arrived.shape[1])[None, :, None, None]
-            return Joined(largest, lambda g: _to_all(g, inbox) * (winner[:, None] == slots))
-
-
-def _to_all(gradient: Tensor, inbox: Inbox) -> Tensor:
-    return gradient[:, None].expand(-1, inbox.arrived.shape[1], -1, -1)

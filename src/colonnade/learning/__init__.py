@@ -9,29 +9,48 @@ from colonnade.common import lazy
 
 if TYPE_CHECKING:
     from colonnade.learning.algorithm import Algorithm
-    from colonnade.learning.declare import Columns, Exchange, LabelHolder, Members
+    from colonnade.learning.collection import Collection
+    from colonnade.learning.combining import Combined, combine
+    from colonnade.learning.declare import Columns, Exchange, LabelHolder, Members, Numbered
     from colonnade.learning.models import encoder_widths, make_decoder, make_encoder, make_head
-    from colonnade.learning.settings import Settings, check_widths
+    from colonnade.learning.replay import Replay
+    from colonnade.learning.settings import (
+        PROBABILITY,
+        SHARE,
+        WIDTHS,
+        Limits,
+        Settings,
+        at_least,
+    )
     from colonnade.learning.state import Numbers, Table, Value
     from colonnade.learning.task import Batch, LocalBatches, Part, Task
     from colonnade.learning.training import Training
 
 __all__ = [
+    "PROBABILITY",
+    "SHARE",
+    "WIDTHS",
     "Algorithm",
     "Batch",
+    "Collection",
     "Columns",
+    "Combined",
     "Exchange",
     "LabelHolder",
+    "Limits",
     "LocalBatches",
     "Members",
+    "Numbered",
     "Numbers",
     "Part",
+    "Replay",
     "Settings",
     "Table",
     "Task",
     "Training",
     "Value",
-    "check_widths",
+    "at_least",
+    "combine",
     "encoder_widths",
     "make_decoder",
     "make_encoder",
@@ -42,9 +61,12 @@ __getattr__ = lazy.attributes(
     __name__,
     {
         "algorithm": ("Algorithm",),
-        "declare": ("Columns", "Exchange", "LabelHolder", "Members"),
+        "collection": ("Collection",),
+        "combining": ("Combined", "combine"),
+        "declare": ("Columns", "Exchange", "LabelHolder", "Members", "Numbered"),
         "models": ("encoder_widths", "make_decoder", "make_encoder", "make_head"),
-        "settings": ("Settings", "check_widths"),
+        "settings": ("PROBABILITY", "SHARE", "WIDTHS", "Limits", "Settings", "at_least"),
+        "replay": ("Replay",),
         "state": ("Numbers", "Table", "Value"),
         "task": ("Batch", "LocalBatches", "Part", "Task"),
         "training": ("Training",),

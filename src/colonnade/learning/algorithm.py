@@ -32,10 +32,10 @@ from colonnade.learning.declare import (
     Members,
     declared,
 )
-from colonnade.learning.models import encoder_widths, make_encoder
+from colonnade.learning.models import encoder_widths, make_encoder, make_head
 from colonnade.learning.settings import Settings
 from colonnade.learning.state import State
-from colonnade.learning.task import Batches, Holding, Part, Task
+from colonnade.learning.task import Batches, Holding, LocalBatches, Part, Task
 from colonnade.learning.training import DECIDED, DECISION, Training, measure
 from colonnade.models.optim import Optimizer
 from colonnade.models.stack import Stack
@@ -76,14 +76,14 @@ class Algorithm(ABC):
         cls.exchanges = (*declared(cls, Exchange), *decision)
 
     def __init__(self, settings: Any, task: Task) -> None:
-        self.set = settings
+        self.set = settings.resolved()
         self.task = task
         self.stacks: dict[str, tuple[Group, Stack]] = {}
         self.state: dict[str, tuple[Group, State]] = {}  # what must survive a crash, beside those
         self.own_code: Mapping[str, Source] = {}  # which code of the user's own runs here
         self.course: list[float] = []  # accuracy of the last test, batch by batch
         self.training = self.control(self)
-        settings.check(task)
+        self.set.check(task)
 
     @cached_property
     def groups(self) -> tuple[Group, ...]:
@@ -108,11 +108,16 @@ class Algorithm(ABC):
         return getattr(self, found[0].name)
 
     @property
+    def informed(self) -> tuple[str, ...]:
+        """The parties that know how well the model does on the test rows."""
+        return self.labels.parties
+
+    @property
     def leader(self) -> str | None:
         """The party whose round the others follow."""
         return self.labels.parties[0] if self.led else None
 
-    @property
+    @cached_property
     def embedding_widths(self) -> tuple[int, ...]:
         """Of every client's encoder, as everybody knows them."""
         return encoder_widths(self.set.encoder, self.task)
@@ -166,20 +171,35 @@ class Algorithm(ABC):
             self.optimizer(group, **overrides),
             input_widths=None if input_widths is None else [input_widths[i] for i in here],
             seeds=[self._seed(group, i, f"{name} noise") for i in here],
+            up=lambda: net.running.alive(group),
             compile=self.set.compile,
         )
         self.stacks[name] = (group, stack)
         return stack
 
-    def encoder_stack(self, net: Network, clients: Group, **overrides: Any) -> Stack:
-        """The clients' encoders, as the settings describe them."""
+    def encoder_stack(
+        self, net: Network, clients: Group, *, width: int | None = None, **overrides: Any
+    ) -> Stack:
+        """The clients' encoders, as the settings describe them; with `width`, a linear layer
+        follows that gives all embeddings the same width."""
         task, spec = self.task, self.set.encoder
+
+        def make(i: int) -> nn.Module:
+            encoder = make_encoder(spec, task.widths[i], task.shapes[i])
+            if width is None:
+                return encoder
+            return nn.Sequential(encoder, nn.Linear(self.embedding_widths[i], width))
+
+        return self.stack(net, "encoder", clients, make, input_widths=task.widths, **overrides)
+
+    def head_stack(self, net: Network, holder: Group, width: int, **overrides: Any) -> Stack:
+        """The label holder's head on inputs of a width, as the settings describe it."""
         return self.stack(
             net,
-            "encoder",
-            clients,
-            lambda i: make_encoder(spec, task.widths[i], task.shapes[i]),
-            input_widths=task.widths,
+            "head",
+            holder,
+            lambda _: make_head(self.set.head, width, self.task.classes),
+            input_widths=[width] * len(holder),
             **overrides,
         )
 
@@ -217,9 +237,19 @@ class Algorithm(ABC):
         return self.unlabelled_rounds + self.training.usual_rounds
 
     @property
+    def epochs_alone(self) -> int:
+        """So many epochs come first in which column holders learn on their own, without labels."""
+        return 0
+
+    @cached_property
+    def local_batches(self) -> LocalBatches:
+        """Those of the column holders on their own."""
+        return LocalBatches.of(self.task, self.set.batch, self.epochs_alone)
+
+    @property
     def unlabelled_rounds(self) -> int:
         """So many rounds come first in which the label holder has nothing to do."""
-        return 0
+        return len(self.local_batches)
 
     def own_rounds(self, party: str) -> range:
         """Those in which a party needs nobody: a real one that was away does them when it is
@@ -239,7 +269,7 @@ class Algorithm(ABC):
         return await self.predict(net, self.data.validation)
 
     async def evaluate(self, net: Network) -> dict[str, float]:
-        """Metrics on the test rows, told where the labels are."""
+        """Metrics on the test rows, at those who are `informed`; elsewhere none."""
         return await self.test(net.within("inference")) if self.data.test.rows else {}
 
     async def test(self, net: Network) -> dict[str, float]:

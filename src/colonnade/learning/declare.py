@@ -72,6 +72,28 @@ class LabelHolder(Members):
         return (self.name,)
 
 
+class Numbered(Members):
+    """So many parties as a setting says, with names of their own: aggregator0, aggregator1, … for a
+    group `aggregators`. A real federation may name column holders for them."""
+
+    def __init__(self, role: Role, setting: str) -> None:
+        super().__init__(role, self._numbered)
+        self.setting = setting
+
+    def _numbered(self, algorithm: Algorithm) -> tuple[str, ...]:
+        count, task = getattr(algorithm.set, self.setting), algorithm.task
+        kind = self.name.removesuffix("s")
+        own = tuple(f"{kind}{i}" for i in range(count))
+        names = task.players.get(self.name, own)
+        if len(names) != count:
+            raise InputError(f"{self.setting} = {count}: but {len(names)} parties are {self.name}")
+        if names is own and (taken := [name for name in own if name in task.clients]):
+            raise InputError(
+                f"data.columns: {taken[0]!r} is one of the {self.name}; name the client otherwise"
+            )
+        return names
+
+
 EVERYONE = Members("owner", lambda algorithm: algorithm.world().parties)
 EVERYONE.name = "everyone"
 
@@ -100,11 +122,15 @@ class Exchange:
         kind: str = "",
     ) -> None:
         self.src, self.dst, self.what, self.kind = src, dst, what, kind
-        self.width, self.facts = (
-            width,
-            {"each": each, "by": by, "numbers": numbers, "bounded": bounded},
-        )
+        self.width = width
+        self.facts: Any = {"each": each, "by": by, "numbers": numbers, "bounded": bounded}
         self.name = ""
+
+    def back(self, what: str, *, each: bool = True, kind: str = "") -> Exchange:
+        """The exchange that answers this one: the other way round, of the same widths and the same
+        number type. Usually each sender of the first is told something of its own."""
+        facts = {**self.facts, "each": each}
+        return Exchange(self.dst, self.src, what, width=self.width, kind=kind, **facts)
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name, self.kind = name, self.kind or name.replace("_", "-")

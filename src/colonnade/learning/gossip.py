@@ -6,16 +6,20 @@ to neighbour, and from the same figures all draw the same conclusion.
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from functools import cached_property
 from statistics import fmean
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 import torch
 from torch import Tensor
 
+from colonnade.data.partition import VerticalData
+from colonnade.learning.algorithm import Algorithm
+from colonnade.learning.declare import Columns, Exchange, Members
 from colonnade.learning.task import Batch
 from colonnade.learning.training import Decision, Training
 from colonnade.network import ABSENT, Group, Network, is_absent, locally
-from colonnade.network.channel import Channel
 
 WITNESSES = 64  # more of them would tell the same, and talk much
 UNKNOWN = 1e30  # a loss
@@ -43,29 +47,12 @@ def spread(aggregators: int) -> range:
     return range(0, aggregators, -(-aggregators // WITNESSES))
 
 
-class Devices(Protocol):
-    """What the control needs of an algorithm without a leader."""
-
-    devices: Group  # on a graph
-    aggregators: Group  # those of the devices that have the labels, and may be witnesses
-    chosen: tuple[int, ...]  # which devices aggregate
-    witnesses: range  # which aggregators are witnesses
-    entity: Group  # somebody outside, who must know when to ask; or nobody
-    hops: int  # from any device to any other
-    validation: Channel  # from device to device
-    validation_told: Channel  # from devices to the entity
-
-    async def validate(self, net: Network) -> Any:
-        """Loss and accuracy of every aggregator by itself. [aggregators here, 2]"""
-        ...
-
-
 class Gossip(Training):
     """The control of a program without a leader."""
 
     async def decide(self, net: Network, batch: Batch, loss: Any) -> Decision:
         """Everybody hears how the aggregators do, and draws the same conclusion."""
-        witnesses = cast(Devices, self.algorithm)
+        witnesses = cast(Leaderless, self.algorithm)
         if batch.epoch + 1 >= self.usual:
             await net.reunite()  # those who are away would lack the best version
         apart, so_far = net.within("validation"), self.progress
@@ -99,7 +86,7 @@ class Gossip(Training):
     async def tell_everybody(self, net: Network, found: Tensor) -> Tensor:
         """From neighbour to neighbour, until everybody knows of every witness. [figures,
         witnesses]"""
-        a, best = cast(Devices, self.algorithm), self.progress["best"] + 1
+        a, best = cast(Leaderless, self.algorithm), self.progress["best"] + 1
         here = list(net.here(a.devices))
         told: Any = torch.zeros(len(here), FIGURES, len(a.witnesses)) if here else ABSENT
         facts: Any = {"life": net.life, "keeps": self.keeps_best(), "complete": not net.owing()}
@@ -114,3 +101,64 @@ class Gossip(Training):
             told = locally(lambda inbox: inbox.value.amax(1), inbox)
         heard = await net.send(told, a.validation_told, FIGURES)
         return told[0] if here else heard.value[0].amax(0)
+
+
+class Leaderless(Algorithm):
+    """An algorithm in which nobody leads. Its column holders are devices on a graph; some of them
+    aggregate, have the labels, and may be witnesses. The entity is somebody outside who must know
+    when to ask; a real federation has none."""
+
+    led: ClassVar[bool] = False
+    control: ClassVar[type[Training]] = Gossip
+    outside: ClassVar[tuple[str, ...]] = ("entity",)
+    devices = Columns()
+    aggregators = Members(
+        "aggregator", lambda self: tuple(self.task.clients[i] for i in self.chosen)
+    )
+    entity = Members("owner", lambda self: self.task.players.get("entity", ("entity",)))
+    validation = Exchange(
+        devices,
+        devices,
+        "loss and accuracy of every aggregator",
+        width="witness_count",
+        bounded=False,
+    )
+    validation_told = Exchange(
+        devices,
+        entity,
+        "loss and accuracy of every aggregator",
+        width="witness_count",
+        bounded=False,
+        kind="validation",
+    )
+    hops: int  # from any device to any other; set when the network is known
+
+    @cached_property
+    def chosen(self) -> tuple[int, ...]:
+        """Which devices aggregate."""
+        return tuple(range(len(self.task.clients)))
+
+    @cached_property
+    def labels(self) -> Group:
+        return Group("labels", (*self.aggregators.parties, *self.entity.parties), "owner")
+
+    @property
+    def informed(self) -> tuple[str, ...]:
+        return self.entity.parties or self.aggregators.parties
+
+    @property
+    def witnesses(self) -> range:
+        """Which aggregators are witnesses."""
+        return spread(len(self.chosen))
+
+    @property
+    def witness_count(self) -> int:
+        return len(self.witnesses)
+
+    def join(self, net: Network, data: VerticalData) -> None:
+        self.hops = net.world.topology.diameter(len(self.devices))
+        super().join(net, data)
+
+    @abstractmethod
+    async def validate(self, net: Network) -> Any:
+        """Loss and accuracy of every aggregator by itself. [aggregators here, 2]"""

@@ -27,7 +27,7 @@ from colonnade.learning.models import encoder_widths, make_decoder, make_encoder
 from colonnade.learning.state import Numbers, Table
 from colonnade.learning.task import Holding, LocalBatches, Task, pad_stack
 from colonnade.models.stack import Stack
-from colonnade.network import Group, Network, locally
+from colonnade.network import Group, Network, local
 
 if TYPE_CHECKING:
     from colonnade.learning.algorithm import Algorithm
@@ -40,6 +40,8 @@ TEMPERATURE = 0.5
 OFF_DIAGONAL = 5e-3  # Barlow Twins' weight of what features share
 MASKED, NOISE = 0.3, 0.1  # share of a table's entries left out of a view; noise on the others
 REASSIGN = 3  # epochs between two exchanges of noise targets
+
+NO_ROWS = torch.arange(0)
 
 Factory = Callable[[int], nn.Module]
 
@@ -97,16 +99,19 @@ class Objective(ABC):
         """Every member learns by itself, on its own columns; nothing is sent."""
         async for batch in net.rounds(batches):
             x, rows = data.alone(batch)
-            self.learn(x, net.call(self.pupils.group), net.round, rows)
+            self.learn(x, net.round, rows)
 
     @abstractmethod
     def encode(self, x: Tensor) -> Tensor:
         """Encodings of the rows that are learnt from next. [members here, rows, width]"""
 
     @abstractmethod
-    def learn(self, x: Tensor, up: Tensor, round: int, rows: Tensor) -> None:
-        """One step for the members where `up`. `rows` tells the rows of x apart, `round` the
-        steps."""
+    def learn(
+        self, x: Tensor, round: int, rows: Tensor = NO_ROWS, where: Tensor | None = None
+    ) -> None:
+        """One step for the members where `where`, or else for those that are up. `rows` tells the
+        rows of x apart, where the objective keeps something for each; `round` tells the steps
+        apart."""
 
     def predict(self, x: Tensor) -> Tensor:
         return self.encoders.predict(x)
@@ -132,11 +137,13 @@ class Autoencoder(Objective):
         self._encoded = (x, self.encoders(x))
         return self._encoded[1]
 
-    def learn(self, x: Tensor, up: Tensor, round: int, rows: Tensor) -> None:
+    def learn(
+        self, x: Tensor, round: int, rows: Tensor = NO_ROWS, where: Tensor | None = None
+    ) -> None:
         h = self._encoded[1] if self._encoded[0] is x else self.encoders(x)
         self._encoded = (None, None)
-        _, gradient = self.helpers.learn(h, x, self.reconstruction, up)
-        self.encoders.backward(h, gradient, up)
+        _, gradient = self.helpers.learn(h, x, self.reconstruction, where)
+        self.encoders.backward(h, gradient, where)
 
     def reconstruction(self, output: Tensor, x: Tensor) -> Tensor:
         """Mean squared error over each member's own inputs, without padding. [members here]"""
@@ -159,11 +166,14 @@ class TwoViews(Objective):
     def encode(self, x: Tensor) -> Tensor:
         return self.predict(x)
 
-    def learn(self, x: Tensor, up: Tensor, round: int, rows: Tensor) -> None:
-        h = self.encoders(locally(self.views, x, round))  # [members here, 2 · rows, width]
-        _, gradient = self.helpers.learn(h, h, self.disagreement, up)
-        self.encoders.backward(h, gradient, up)
+    def learn(
+        self, x: Tensor, round: int, rows: Tensor = NO_ROWS, where: Tensor | None = None
+    ) -> None:
+        h = self.encoders(self.views(x, round))  # [members here, 2 · rows, width]
+        _, gradient = self.helpers.learn(h, h, self.disagreement, where)
+        self.encoders.backward(h, gradient, where)
 
+    @local
     def views(self, x: Tensor, round: int) -> Tensor:
         """[members here, 2 · rows, width]"""
         seen = []
@@ -235,22 +245,25 @@ class Noise(Objective):
     def encode(self, x: Tensor) -> Tensor:
         return self.predict(x)
 
-    def learn(self, x: Tensor, up: Tensor, round: int, rows: Tensor) -> None:
+    def learn(
+        self, x: Tensor, round: int, rows: Tensor = NO_ROWS, where: Tensor | None = None
+    ) -> None:
         epoch = self.rows["seen"] // self.per_epoch
         self.rows["seen"] += len(rows)
-        h = self.encoders(x)
+        h, where = self.encoders(x), self.encoders.stepping(where)
         if epoch % REASSIGN == 0:
-            locally(self.reassign, h, up, rows)
-        target = self.targets.read(rows) if self.here else h
-        _, gradient = self.helpers.learn(h, target, distance, up)
-        self.encoders.backward(h, gradient, up)
+            self.reassign(h, where, rows)
+        target = self.targets.read(rows)
+        _, gradient = self.helpers.learn(h, target, distance, where)
+        self.encoders.backward(h, gradient, where)
 
-    def reassign(self, h: Tensor, up: Tensor, rows: Tensor) -> None:
+    @local
+    def reassign(self, h: Tensor, where: Tensor, rows: Tensor) -> None:
         """The exchange of points within the batch that brings rows and points nearest."""
         from scipy.optimize import linear_sum_assignment
 
         z = F.normalize(self.helpers.predict(h.detach()), dim=2)
-        for i in up.nonzero()[:, 0].tolist():
+        for i in where.nonzero()[:, 0].tolist():
             points = self.targets.value[i, rows]
             likeness = z[i] @ points[:, : z.shape[2]].t()
             _, best = linear_sum_assignment(likeness.numpy(), maximize=True)

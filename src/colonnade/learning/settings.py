@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar, Literal
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Annotated, Any, ClassVar, Literal, get_type_hints
 
 import msgspec
 
@@ -11,22 +14,58 @@ from colonnade.errors import InputError
 from colonnade.learning.task import Task
 
 
+@dataclass(frozen=True)
+class Limits:
+    """What the value of a key may be, beside its type. Limits stand in the annotation of the key,
+    `Annotated[int, at_least(1)]`, and every `Settings` checks them. Nothing (None) and words in
+    place of a number are not looked at."""
+
+    expected: str
+    hold: Callable[[Any], bool]
+
+
+def at_least(least: float, of: str = "") -> Limits:
+    """A finite number; `of`: what is counted."""
+    return Limits(f"{least:g} or more {of}".rstrip(), lambda value: least <= value < math.inf)
+
+
+SHARE = Limits("0 or more, below 1", lambda value: 0 <= value < 1)
+PROBABILITY = Limits("a probability, 0 to 1", lambda value: 0 <= value <= 1)
+
+
+def widths(shares: bool = False) -> Limits:
+    """A list of widths; `shares`: numbers below 1 will do as well. A factory of the user's own may
+    stand in place of a list."""
+
+    def hold(value: Any) -> bool:
+        return not isinstance(value, list) or all(
+            (shares and 0 < w < 1) or (w >= 1 and float(w).is_integer()) for w in value
+        )
+
+    also = ", or shares of the columns below 1" if shares else ""
+    return Limits(f"widths of 1 or more{also}", hold)
+
+
+WIDTHS = widths()
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The keys that every `[[methods]]` table takes."""
 
     name: str
     algorithm: str
-    epochs: int | None = None  # 60; on small data more, up to 300, for 2,000 rounds
-    batch: int = 64
+    # 60; on small data more, up to 300, for 2,000 rounds.
+    epochs: Annotated[int | None, at_least(1)] = None
+    batch: Annotated[int, at_least(1)] = 64
     lr: float | dict[str, float] = 1e-3  # or by group, e.g. { clients = 0.01, server = 0.08 }
     optimizer: Literal["sgd", "adam"] = "adam"
-    momentum: float = 0.0
-    weight_decay: float = 0.0
-    patience: int | None = None  # epochs without better validation before stopping; 10 or more
-    encoder: list[int | float] | Literal["cnn"] | None = (
-        None  # widths; below 1: shares of the columns
-    )
-    head: list[int] | None = None
+    momentum: Annotated[float, at_least(0)] = 0.0
+    weight_decay: Annotated[float, at_least(0)] = 0.0
+    # Epochs without better validation before stopping; 10 or more.
+    patience: Annotated[int | None, at_least(1, "epochs")] = None
+    # Widths; below 1: shares of the columns.
+    encoder: Annotated[list[int | float] | Literal["cnn"] | None, widths(shares=True)] = None
+    head: Annotated[list[int] | None, WIDTHS] = None
     compile: bool = False
 
     # Keys that make no difference before the first prediction: methods that differ in nothing else
@@ -45,30 +84,27 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     def check(self, task: Task) -> None:
         """Raises InputError (naming the key) for values that cannot work."""
-        for key in ("epochs", "batch"):
+        for key, limits in _limits(type(self)).items():
             value = getattr(self, key)
-            if value is not None and value < 1:
-                raise InputError(f"{key} = {value}: expected 1 or more")
+            if value is not None and not isinstance(value, str) and not limits.hold(value):
+                shown = f"{value:g}" if isinstance(value, float) else value
+                raise InputError(f"{key} = {shown}: expected {limits.expected}")
         rates = self.lr.values() if isinstance(self.lr, dict) else [self.lr]
         if not all(0 < rate < math.inf for rate in rates):
             raise InputError(f"lr = {self.lr}: expected a rate above 0")
-        for key in ("momentum", "weight_decay"):
-            if not 0 <= getattr(self, key) < math.inf:
-                raise InputError(f"{key} = {getattr(self, key)}: expected 0 or more")
-        if self.patience is not None and self.patience < 1:
-            raise InputError(f"patience = {self.patience}: expected 1 or more epochs")
         if self.encoder == "cnn" and any(len(shape) != 3 for shape in task.shapes):
             raise InputError('encoder = "cnn": needs images split by bands or patches')
-        check_widths("encoder", self.encoder, shares=True)
-        check_widths("head", self.head)
         if self.encoder == []:
             raise InputError("encoder = []: expected at least one width")
 
 
-def check_widths(key: str, widths: Any, shares: bool = False) -> None:
-    """`shares`: numbers below 1 will do as well."""
-    if isinstance(widths, list) and not all(
-        (shares and 0 < w < 1) or (w >= 1 and float(w).is_integer()) for w in widths
-    ):
-        also = ", or shares of the columns below 1" if shares else ""
-        raise InputError(f"{key} = {widths}: expected widths of 1 or more{also}")
+@cache
+def _limits(kind: type[Settings]) -> dict[str, Limits]:
+    """By key, as annotated in a class and in those that it inherits from."""
+    hints = get_type_hints(kind, include_extras=True)
+    return {
+        key: fact
+        for key in kind.__struct_fields__
+        for fact in getattr(hints[key], "__metadata__", ())
+        if isinstance(fact, Limits)
+    }

@@ -104,7 +104,7 @@ class Table:
 
     def read(self, rows: Tensor) -> Tensor:
         """[members here, these rows, width]"""
-        return self.value.index_select(1, rows)
+        return self.value.index_select(1, rows) if self.members else ABSENT  # pyright: ignore[reportReturnType]
 
     def write(self, member: int, rows: Tensor, value: Tensor) -> None:
         self.value[member, rows] = value

@@ -74,6 +74,12 @@ class Centre(Joined):
         self.register_buffer("mean", torch.zeros(self.width))
         self.register_buffer("scale", torch.ones(1))
 
+    @staticmethod
+    def of(values: Tensor) -> dict[str, Tensor]:
+        """Mean by feature and one scale of [rows, width], as the state of this layer."""
+        mean = values.mean(0)
+        return {"mean": mean, "scale": (values - mean).square().mean().sqrt()[None].clamp(min=1e-6)}
+
     def forward(self, x: Tensor) -> Tensor:
         values, came = self.parts(x)
         return torch.cat([(values - self.mean) / self.scale * came, x[..., self.width :]], -1)

@@ -21,6 +21,7 @@ from colonnade.models.cohort import Cohort, alike
 from colonnade.models.layers import Loss
 from colonnade.models.optim import Optimizer, masked_update
 from colonnade.network.absent import ABSENT
+from colonnade.network.inbox import Inbox
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +29,12 @@ State = list[dict[str, Tensor]]
 
 
 class Stack:
-    """`stack(x)` computes; `backward` and `learn` train. x is [members here, rows, width]."""
+    """`stack(x)` computes; `backward`, `pass_back`, `learn` and `fit` train. x is [members here,
+    rows, width].
+
+    Those that train take `where` ([members here] bool): which members take a step. Without it,
+    those do that are up. The others keep their parameters, moments and step counts.
+    """
 
     def __init__(
         self,
@@ -37,11 +43,13 @@ class Stack:
         *,
         input_widths: Sequence[int] | None = None,
         seeds: Sequence[int] | None = None,
+        up: Callable[[], Tensor | None] = lambda: None,
         compile: bool = False,
     ) -> None:
         """`input_widths`: true widths by member where x is padded. `seeds`: by member, for modules
-        that draw random numbers (dropout)."""
+        that draw random numbers (dropout). `up`: which members are up now; None: all."""
         self.members = len(modules)
+        self.up = up
         seeds = seeds if seeds is not None else range(self.members)
         self.cohorts = [
             Cohort(index, [modules[i] for i in index], [seeds[i] for i in index], width)
@@ -79,21 +87,38 @@ class Stack:
 
     # -- learning ---------------------------------------------------------------------------------
 
-    def backward(self, out: Tensor, gradient: Tensor, where: Tensor | None = None) -> None:
-        """Back-propagate a gradient that came over the network, and step where `where` is True."""
+    def backward(self, out: Tensor, gradient: Tensor | Inbox, where: Tensor | None = None) -> None:
+        """Back-propagate a gradient that came over the network. An inbox stands for the sum of the
+        gradients in it, and then only members that were sent one take a step."""
+        gradient, where = self._came(gradient, where)
         if self.members and self._parameters():
             self._back(out, gradient, where, None)
 
     def pass_back(
-        self, x: Tensor, out: Tensor, gradient: Tensor, where: Tensor | None = None
+        self, x: Tensor, out: Tensor, gradient: Tensor | Inbox, where: Tensor | None = None
     ) -> Tensor:
         """`backward` for those in the middle: also the gradient with respect to x, which
         `requires_grad`."""
+        gradient, where = self._came(gradient, where)
         if not self.members:
             return ABSENT  # pyright: ignore[reportReturnType]
         return self._back(out, gradient, where, x)
 
-    def _back(self, out: Tensor, gradient: Tensor, where: Tensor | None, x: Tensor | None) -> Any:
+    def _came(self, gradient: Tensor | Inbox, where: Tensor | None) -> tuple[Tensor, Tensor]:
+        if isinstance(gradient, Inbox):
+            return gradient.total(), gradient.any if where is None else where
+        # Absent here, it may be an inbox elsewhere. Asking then draws no faults: the exchange did.
+        return gradient, self.stepping(where)
+
+    def stepping(self, where: Tensor | None = None) -> Tensor:
+        """Which members take a step if it is asked for now. A stack without members asks the
+        network as well, so that all parties draw the same faults. [members here] bool"""
+        if where is not None:
+            return where
+        up = self.up()
+        return self._everyone if up is None else up
+
+    def _back(self, out: Tensor, gradient: Tensor, where: Tensor, x: Tensor | None) -> Any:
         # A message is padded to the widest member of the group, which may not be here.
         gradient = gradient[..., : out.shape[-1]]
         if self._compile:
@@ -110,6 +135,7 @@ class Stack:
         self, x: Tensor, target: Tensor, loss: Loss, where: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """One step on a local loss; the loss by member, and its gradient with respect to x."""
+        where = self.stepping(where)
         if not self.members:
             return ABSENT, ABSENT  # pyright: ignore[reportReturnType]
         if self._compile:
@@ -122,6 +148,7 @@ class Stack:
 
     def fit(self, x: Tensor, target: Tensor, loss: Loss, where: Tensor | None = None) -> Tensor:
         """`learn` for those who need no gradient of x: 7 % faster for an autoencoder."""
+        where = self.stepping(where)
         if not self.members or self._compile:
             return self.learn(x, target, loss, where)[0]
         losses = loss(self._forward(self._state(), x), target)
@@ -131,11 +158,11 @@ class Stack:
     def _parameters(self) -> list[Tensor]:
         return [p for cohort in self.cohorts for p in cohort.parameters.values()]
 
-    def _apply(self, gradients: tuple[Tensor, ...], where: Tensor | None) -> None:
+    def _apply(self, gradients: tuple[Tensor, ...], where: Tensor) -> None:
         first = 0
         for cohort, optimizer in zip(self.cohorts, self.optimizers, strict=True):
             size = len(cohort.parameters)
-            chosen = None if where is None else where[cohort.index]
+            chosen = where if len(self.cohorts) == 1 else where[cohort.index]
             optimizer.step(gradients[first : first + size], chosen)
             first += size
 
@@ -144,7 +171,7 @@ class Stack:
     def _compiled_step(
         self,
         function: Callable[..., Any],
-        where: Tensor | None,
+        where: Tensor,
         x: Tensor,
         other: Tensor,
         *fixed: Any,
@@ -166,8 +193,7 @@ class Stack:
             self._compiled[key] = torch.no_grad()(whole)
         moments = []
         for cohort, optimizer in zip(self.cohorts, self.optimizers, strict=True):
-            chosen = self._everyone if where is None else where
-            chosen = chosen if len(self.cohorts) == 1 else chosen[cohort.index]
+            chosen = where if len(self.cohorts) == 1 else where[cohort.index]
             moments.append((optimizer.first, optimizer.second, optimizer.rates(chosen), chosen))
         return self._compiled[key](self._state(), moments, x, other)
 

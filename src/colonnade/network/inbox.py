@@ -36,14 +36,23 @@ class Inbox:
         """Which receivers heard from somebody. [receivers here]"""
         return self.arrived.any(1)
 
+    @property
+    def flags(self) -> Tensor:
+        """For each row which messages came, as 1 or 0. [receivers here, rows, in-degree]"""
+        came = self.arrived.to(self.raw.dtype)
+        return came[:, None].expand(-1, self.raw.shape[2], -1)
+
     def only(self, where: Tensor) -> Inbox:
         """Forget the messages where `where` is False ([receivers here, in-degree])."""
         arrived = self.arrived & where
         return replace(self, arrived=arrived, everything=bool(arrived.all()))
 
-    def concat(self) -> Tensor:
-        """Side by side in slot order, zeros where nothing came. [receivers here, rows, total
-        width]"""
+    def concat(self, flags: bool = False) -> Tensor:
+        """Side by side in slot order, zeros where nothing came. `flags` (for messages of one
+        width): after each message a 1 if it came, else a 0. [receivers here, rows, total width]"""
+        if flags:
+            came = self.flags.transpose(1, 2)[..., None]
+            return torch.cat([self.value, came], 3).transpose(1, 2).flatten(2)
         if self.widths is not None:
             value = self.value
             return torch.cat([value[:, j, :, :w] for j, w in enumerate(self.widths)], dim=-1)
@@ -57,10 +66,12 @@ class Inbox:
         wide = self.arrived.repeat_interleave(width, 1)  # [receivers, slots · width]
         return masked(joined, wide[:, None, :])
 
-    def split(self, joined: Tensor) -> Tensor:
-        """The inverse of `concat`: by slot, padded where widths differ. [receivers here, in-degree,
-        rows, width]"""
+    def split(self, joined: Tensor, flags: bool = False) -> Tensor:
+        """The inverse of `concat`, without flags: by slot, padded where widths differ. [receivers
+        here, in-degree, rows, width]"""
         receivers, slots, rows, width = self.raw.shape
+        if flags:
+            return joined.unflatten(2, (slots, width + 1)).transpose(1, 2)[..., :width]
         if self.widths is None:
             return joined.view(receivers, rows, slots, width).transpose(1, 2)
         parts = joined.new_zeros(receivers, slots, rows, width)

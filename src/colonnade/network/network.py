@@ -20,7 +20,8 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, Self, TypeVar
+from functools import cached_property
+from typing import Any, Generic, Protocol, Self, TypeVar, cast
 
 import numpy as np
 import torch
@@ -29,7 +30,7 @@ from torch import Tensor
 from colonnade.common.randomness import Randomness, SeededRandomness
 from colonnade.common.seeds import numpy_stream, seed_of
 from colonnade.errors import PartyLost
-from colonnade.network.absent import Absent, is_absent
+from colonnade.network.absent import ABSENT, Absent, is_absent
 from colonnade.network.channel import Channel
 from colonnade.network.clock import SECOND
 from colonnade.network.delays import Delays, DelaySampler
@@ -80,6 +81,15 @@ class World:
     def parties(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(party for group in self.groups for party in group.parties))
 
+    @cached_property
+    def _exposed(self) -> frozenset[str]:
+        exposed = (group for group in self.groups if group.role != "owner")
+        return frozenset(party for group in exposed for party in group.parties)
+
+    def spared(self, group: Group) -> bool:
+        """Whether faults strike none of the group's members: owners that play nothing else."""
+        return group.role == "owner" and self._exposed.isdisjoint(group.parties)
+
 
 class Network(ABC):
     """See the module's five rules."""
@@ -102,6 +112,8 @@ class Network(ABC):
         self._samplers: dict[str, Sampler] = {}
         self._rounds_before = 0  # what faults that go on have seen already
         self._children = 0
+        self._called: set[str] = set()  # groups that have been asked for something in this round
+        self._running: list[Network] = [self]  # one place for all programs that share these parties
         self._delays: DelaySampler | None = None
         if world.delays.any:
             self._delays = world.delays.sampler(seed_of(world.seed, "delays", program))
@@ -131,8 +143,11 @@ class Network(ABC):
         links = self.links(channel.src, channel.dst)
         passage = self._passage(links, wait)
         self.step += 1
+        self._called |= {channel.src.name, channel.dst.name}
         parcel = Parcel(value, channel, links, channel.shape(rows), wait, where)
-        return await self._exchange(parcel, passage)
+        inbox = await self._exchange(parcel, passage)
+        self._running[0] = self
+        return inbox
 
     @abstractmethod
     def here(self, group: Group) -> Sequence[int]:
@@ -212,17 +227,38 @@ class Network(ABC):
         return None
 
     def alive(self, group: Group) -> Tensor:
-        """Which members here are up, as far as party faults go. [members here] bool"""
-        mask = self._sampler.alive(group, self._rounds_before + self.round)
-        if mask is None:
-            return torch.ones(len(self.here(group)), dtype=torch.bool)
-        return torch.from_numpy(mask[list(self.here(group))])
+        """Which members here are up for what they do next. [members here] bool
 
-    def call(self, group: Group) -> Tensor:
-        """Ask the members to do something on their own, without an exchange: who is up for it.
-        Faults that are drawn at each call are drawn. [members here] bool"""
-        self._sampler.call(group, self._rounds_before + self.round)
-        return self.alive(group)
+        The answer holds until the next exchange. A group that has taken part in no exchange of this
+        round is called: computing alone is a call as well, and faults that are drawn at each call
+        are drawn. So every party asks, whether it has members here or not. No fault strikes a party
+        that is nothing but an owner.
+        """
+        here = self.here(group)
+        if self.world.spared(group):
+            return torch.ones(len(here), dtype=torch.bool)
+        round = self._rounds_before + self.round
+        if group.name not in self._called:
+            self._called.add(group.name)
+            self._sampler.call(group, round)
+        mask = self._sampler.alive(group, round)
+        if mask is None:
+            return torch.ones(len(here), dtype=torch.bool)
+        return torch.from_numpy(mask[list(here)])
+
+    def pick(self, group: Group, value: Tensor) -> Tensor:
+        """The part of the members here of a value that every party knows: [all members, ...] →
+        [members here, ...]; absent if there are none."""
+        here = self.here(group)
+        if not here:
+            return cast(Tensor, ABSENT)
+        return value if len(here) == len(value) else value[list(here)]
+
+    @property
+    def running(self) -> Network:
+        """The network of the program whose lines are executed now, among all programs that share
+        these parties. A program gives way to another only while it waits for this network."""
+        return self._running[0]
 
     @property
     def faulty(self) -> bool:
@@ -329,6 +365,7 @@ class Network(ABC):
         if self.rounds_begun < self.resume_at:  # in the past, as is all that happens within
             child.resume_at = sys.maxsize
         child.phase, child.ledger, child._links = self.phase, self.ledger, self._links
+        child._running = self._running
         return child
 
 
@@ -357,6 +394,8 @@ class Rounds(Generic[Item]):
             raise StopAsyncIteration
         await self.net._meet()
         self.net.round, self.net.step = self.net.rounds_begun, 0
+        self.net._called.clear()
+        self.net._running[0] = self.net
         self.net.rounds_begun += 1
         self.net.watch(self.net.round)
         self.next += 1

@@ -32,7 +32,7 @@ from colonnade.federation.agreement.federation_file import parse_federation
 from colonnade.federation.member.member import Member, Question
 from colonnade.federation.member.stage import Stage
 from colonnade.federation.member.status import status
-from colonnade.learning.algorithm import Algorithm
+from colonnade.learning.collection import Collection
 from colonnade.learning.training import Decision, Training
 from colonnade.network.clock import SECOND, Clock
 from colonnade.network.live import Live
@@ -89,17 +89,17 @@ class Oracle:
 
         patch(Training, "end_of_round", ends)
         patch(Training, "keep_versions", keeps)
-        for kind in (DVFL, FedOnce):
-            patch(kind, "collect", self.collecting(kind.collect))
+        patch(Collection, "collect", self.collecting(Collection.collect))
 
     def collecting(self, collect: Any) -> Any:
-        async def collects(one: Algorithm, net: Network, *rest: Any) -> Any:
+        async def collects(collection: Collection, net: Network, *rest: Any) -> Any:
+            one = collection.algorithm
             muted = isinstance(net, Live) and net.post.muted
             if net.phase != "inference" and not muted:
                 for party, mine in one.tensors(net).items():
                     if party not in one.labels.parties and net.resume_at <= net.rounds_begun:
                         self.collected.setdefault(party, set()).add(digest(mine))
-            return await collect(one, net, *rest)
+            return await collect(collection, net, *rest)
 
         return collects
 
@@ -342,11 +342,11 @@ def test_what_was_collected_is_what_the_parts_in_use_give(
             for key, value in one.algorithm.tensors(one.net)[party].items():
                 tensors[key].data.copy_(value)
         assert isinstance(whole, DVFL | FedOnce)
-        again = drive(whole.collect(net.within("inference"), whole.data.train))
+        again = drive(whole.collection.collect(net.within("inference"), whole.data.train))
         if isinstance(whole, DVFL):
-            again = whole.centre.predict(again)
+            again = whole.supervised.centre.predict(again)
         assert isinstance(leader.algorithm, DVFL | FedOnce)
-        assert torch.allclose(leader.algorithm.collected.value, again, atol=1e-5)
+        assert torch.allclose(leader.algorithm.collection.train.value, again, atol=1e-5)
 
     hall.tell(story)
 
