@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from colonnade.algorithms.fedvs import FedVS, FedVSSettings, Overflow
+from colonnade.algorithms.fedvs import FedVS, FedVSSettings
+from colonnade.algorithms.fedvs_shares import Overflow
 from colonnade.coding import TooFewAnswers
 from colonnade.data import DataSpec, VerticalData, load
 from colonnade.errors import InputError
@@ -37,7 +38,7 @@ def answers_to(algorithm: FedVS, net: Any, rows: Tensor) -> Inbox:
     async def ask() -> Inbox:
         shares = await algorithm.share_data(net, algorithm.data.train)
         models = await algorithm.share_models(net, algorithm.rounded(0))
-        coded = algorithm.coded(shares, rows, models)
+        coded = algorithm.field.answers(shares, rows, models)
         return await net.send(coded, algorithm.coded_embedding, len(rows) + 1)
 
     return drive(ask())
@@ -45,8 +46,11 @@ def answers_to(algorithm: FedVS, net: Any, rows: Tensor) -> Inbox:
 
 def in_the_clear(algorithm: FedVS, rows: Tensor) -> Tensor:
     """The mean embedding of these rows by plain float64, of the same quantised numbers."""
-    x = algorithm.columns_quantiser.real(algorithm.columns_quantiser.nearest(algorithm.x))
-    w = algorithm.models_quantiser.real(algorithm.rounded(0))
+    field = algorithm.field
+    x, w = (
+        field.columns.real(field.columns.nearest(algorithm.x)),
+        field.models.real(algorithm.rounded(0)),
+    )
     return (x.index_select(1, rows) @ w.transpose(1, 2)).mean(0)
 
 
@@ -131,8 +135,8 @@ def test_what_one_client_tells_the_server_is_uniform_whatever_the_columns() -> N
         for repeat in range(5):
             net.round = repeat  # other masks
             told.append(answers_to(built, net, torch.arange(64)).value[0, 3, :-1].flatten())
-        numbers = torch.cat(told).long() + built.field.largest
-        count = torch.bincount(numbers * 16 // built.field.prime, minlength=16).double()
+        numbers = torch.cat(told).long() + built.code.field.largest
+        count = torch.bincount(numbers * 16 // built.code.field.prime, minlength=16).double()
         expected = len(numbers) / 16
         assert float((count - expected).square().sum() / expected) < 50
 
