@@ -39,7 +39,7 @@ class Replay:
                 self._drop_the_oldest(kept)
 
     def _drop_the_oldest(self, kept: list[Tensor]) -> None:
-        if self.most != "all":
+        if isinstance(self.most, int):
             del kept[: -self.most]
 
     def forget(self) -> None:
