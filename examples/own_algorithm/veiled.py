@@ -1,8 +1,8 @@
 """Averaged embeddings through an aggregator, so that the label holder sees no single one of them.
 
 Every client maps its columns to `width` numbers per row. The aggregator, which has neither a model
-nor labels, averages what came and passes the average on; the owner, which has the labels, learns a
-head on it. The gradient goes back the same way.
+nor labels, averages what came and passes the average on, unless it is that of one client; the
+owner, which has the labels, learns a head on it. The gradient goes back the same way.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Veiled(Algorithm):
         clients, aggregator, "an encoding of the columns, row by row", width="set.width"
     )
     average = Exchange(aggregator, owner, "the mean of the embeddings", width="set.width")
-    of_average = average.back("how the loss changes with the average", kind="gradient")
+    of_average = average.back("how the loss changes with the average", each=False, kind="gradient")
     of_embedding = embedding.back("how the loss changes with an embedding", kind="gradient")
 
     def build(self, net: Network) -> None:
@@ -53,11 +53,11 @@ class Veiled(Algorithm):
             h = self.encoders(batch.x)  # [clients, rows, width]
             inbox = await net.send(h, self.embedding, len(batch))
             mean, weights = averaged(inbox)  # at the aggregator, which has no model
-            told = await net.send(mean, self.average, len(batch), where=inbox.any)
-            batch.loss, gradient = self.head.learn(
-                told.total(), batch.y, cross_entropy, told.any
-            )  # [owner], [owner, rows, width]
-            back = await net.send(gradient[:, None], self.of_average, len(batch), where=told.any)
+            several = inbox.arrived.sum(1) > 1  # [aggregator]
+            told = await net.send(mean, self.average, len(batch), where=several)
+            x = told.total()  # [owner, rows, width]
+            batch.loss, gradient = self.head.learn(x, batch.y, cross_entropy, told.any)
+            back = await net.send(gradient, self.of_average, len(batch), where=told.any)
             shares = weights * back.value  # [aggregator, clients, rows, width]
             used = inbox.arrived & back.any[:, None]  # [aggregator, clients]
             back = await net.send(shares, self.of_embedding, len(batch), where=used)
@@ -73,7 +73,7 @@ class Veiled(Algorithm):
     async def tell_owner(self, net: Network, batch: Batch) -> Inbox:
         inbox = await net.send(self.encoders.predict(batch.x), self.embedding, len(batch))
         mean, _ = averaged(inbox)
-        return await net.send(mean, self.average, len(batch), where=inbox.any)
+        return await net.send(mean, self.average, len(batch), where=inbox.arrived.sum(1) > 1)
 
 
 @local(results=2)

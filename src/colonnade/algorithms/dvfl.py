@@ -115,8 +115,7 @@ class DVFL(Algorithm):
         self.encoders = self.models.encoders(net)
         if s.aggregators:
             self.compressors = self.models.compressors(net)
-        most, rows = None if s.replay == "all" else s.replay, self.local_batches.aligned.size
-        replay = Replay(most, rows, self.models.joined)
+        replay = Replay(s.replay, self.local_batches.aligned.size, self.models.joined)
         self.replay = self.keeps(net, "replay", aggregators, replay)
         self.registers = self.keeps(net, "registers", aggregators, Register())
         self.newest = self.keeps(net, "newest", aggregators, Value())

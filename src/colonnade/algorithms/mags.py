@@ -134,6 +134,7 @@ class MAGS(Leaderless):
             self.alone = OBJECTIVES[self.set.objective](self, net, pupils, **UNSUPERVISED)
             self.encoders = self.alone.encoders
         self.deep, self.heads = self.models.deep(net), self.models.heads(net)
+        self.hops = net.world.topology.diameter(len(self.devices))
         y = self.data.train.y
         self.prior = torch.bincount(y, minlength=self.task.classes) / y.shape[0]
 

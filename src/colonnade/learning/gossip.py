@@ -14,7 +14,6 @@ from typing import Any, ClassVar, NamedTuple, cast
 import torch
 from torch import Tensor
 
-from colonnade.data.partition import VerticalData
 from colonnade.learning.algorithm import Algorithm
 from colonnade.learning.declare import Columns, Exchange, Members
 from colonnade.learning.task import Batch
@@ -131,7 +130,7 @@ class Leaderless(Algorithm):
         bounded=False,
         kind="validation",
     )
-    hops: int  # from any device to any other; set when the network is known
+    hops: int  # from any device to any other; set by `build`
 
     @cached_property
     def chosen(self) -> tuple[int, ...]:
@@ -154,10 +153,6 @@ class Leaderless(Algorithm):
     @property
     def witness_count(self) -> int:
         return len(self.witnesses)
-
-    def join(self, net: Network, data: VerticalData) -> None:
-        self.hops = net.world.topology.diameter(len(self.devices))
-        super().join(net, data)
 
     @abstractmethod
     async def validate(self, net: Network) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from typing import cast
+from typing import Literal, cast
 
 import torch
 from torch import Tensor
@@ -13,12 +13,11 @@ from colonnade.network import ABSENT
 
 
 class Replay:
-    """The newest `most` batches of each member (None: all of them). A short last batch is not
-    kept."""
+    """The newest `most` batches of each member, or all of them. A short last batch is not kept."""
 
     large = True
 
-    def __init__(self, most: int | None, rows: int, width: int) -> None:
+    def __init__(self, most: int | Literal["all"], rows: int, width: int) -> None:
         self.most, self.rows, self.width = most, rows, width
         self.members = 0
         self._batches: defaultdict[int, list[Tensor]] = defaultdict(list)  # by member
@@ -40,7 +39,7 @@ class Replay:
                 self._drop_the_oldest(kept)
 
     def _drop_the_oldest(self, kept: list[Tensor]) -> None:
-        if self.most is not None:
+        if isinstance(self.most, int):
             del kept[: -self.most]
 
     def forget(self) -> None:
