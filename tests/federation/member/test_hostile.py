@@ -14,9 +14,9 @@ import msgspec
 import pytest
 import torch
 from rich.console import Console
-from test_leaderless import IDS, Field
-from test_leaderless import federation as devices
-from test_member import FEDERATED, federation, member
+from tests.federation.member.test_leaderless import IDS, Field
+from tests.federation.member.test_leaderless import federation as devices
+from tests.federation.member.test_member import FEDERATED, federation, member
 from typer.testing import CliRunner
 
 from colonnade.cli import app
@@ -25,7 +25,8 @@ from colonnade.errors import ColonnadeError, InputError
 from colonnade.federation.agreement.federation import Federation
 from colonnade.federation.agreement.federation_file import parse_federation
 from colonnade.federation.asking import predictions
-from colonnade.federation.member.member import Account, Call, Greeting, Member, text
+from colonnade.federation.member.member import Member
+from colonnade.federation.member.messages import Account, Call, Greeting, text
 from colonnade.federation.member.status import set_up_log, told
 from colonnade.network.clock import SECOND, Clock
 from colonnade.network.post import ASK, BEAT, CALL, DAY, END, LACK, PARTS, START, Post

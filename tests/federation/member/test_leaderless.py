@@ -17,8 +17,9 @@ from colonnade.experiments.run import drive
 from colonnade.federation.agreement.federation import Federation
 from colonnade.federation.agreement.federation_file import parse_federation
 from colonnade.federation.agreement.party_file import PartyFile
+from colonnade.federation.member.answers import Answer, Question
 from colonnade.federation.member.leaderless import LeaderlessMember
-from colonnade.federation.member.member import Answer, Call, Question
+from colonnade.federation.member.messages import Call
 from colonnade.federation.member.own_data import read_own
 from colonnade.federation.member.stage import Stage
 from colonnade.learning.task import Part, pad_stack
@@ -251,7 +252,7 @@ def test_who_was_killed_before_the_test_is_tested_later(tmp_path: Path) -> None:
         field.start("client2")
         await field.trained()
         late, other = field.members["client2"], field.members["client1"]
-        assert late.trained_before
+        assert late.keeping.trained_before
         assert late.state.result is not None
         assert other.state.result is not None
         assert "tested without client2 (away)" in other.state.result.notes

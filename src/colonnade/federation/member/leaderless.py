@@ -20,9 +20,11 @@ from typing import Any, cast
 from torch import Tensor
 
 from colonnade.common.text import with_reasons
-from colonnade.errors import Unsuited
 from colonnade.federation.agreement.federation import Federation
-from colonnade.federation.member.member import TESTED_WITHOUT, Answer, Call, Member, text
+from colonnade.federation.member.answers import Answer
+from colonnade.federation.member.led import LedMember
+from colonnade.federation.member.member import TESTED_WITHOUT, Member
+from colonnade.federation.member.messages import Call, text
 from colonnade.federation.member.stage import Stage
 from colonnade.learning.training import measure
 from colonnade.network import ABSENT, is_absent
@@ -52,21 +54,23 @@ class LeaderlessMember(Member):
 
     async def train(self, net: Live) -> None:
         """Where nobody leads, the one that fits fewer of its neighbours than not is wrong."""
-        if len(set(self.complaints.values())) > len(self.agreeing):
-            raise Unsuited(f"{'; '.join(self.complaints)}; all parties need the same")
+        if len(set(self.meeting.complaints.values())) > len(self.meeting.agreeing):
+            raise self.meeting.outvoted()
         await super().train(net)
 
     def greeted(self, sender: str, note: str) -> None:
         super().greeted(sender, note)
-        if self.state.stage == Stage.WAITING and 2 * len(self.strangers) > len(self.post.peers):
-            raise Unsuited(f"{'; '.join(self.complaints)}; all parties need the same")
+        strangers = len(self.meeting.strangers)
+        if self.state.stage == Stage.WAITING and 2 * strangers > len(self.post.peers):
+            raise self.meeting.outvoted()
 
     async def afterwards(self) -> None:
         await self.prepare_test()
         if self.state.result is None:
             there = [peer for peer in self.post.peers.values() if peer.there]
-            missed = self.trained_before or 2 * sum(p.reached(TESTED) for p in there) > len(there)
-            test = self.test_late if missed else self.test_with_all
+            most = 2 * sum(peer.reached(TESTED) for peer in there) > len(there)
+            late = most or self.keeping.trained_before
+            test = self.test_late if late else self.test_with_all
             metrics, away = await test()
             self.tell_tested()
             if away:
@@ -118,7 +122,7 @@ class LeaderlessMember(Member):
             self.in_use = max(mine, key=lambda v: (support(v), v[1] == best, v))
         if most is not None and 2 * support(most) > len(all_):
             self.in_use = max([*mine, most], key=support)
-        if self.in_use is None or not self.use(self.in_use):
+        if self.in_use is None or not self.keeping.use(self.in_use):
             log.warning("%s", self.why_not())
 
     def why_not(self) -> str:
@@ -170,11 +174,11 @@ class LeaderlessMember(Member):
             return Answer(cast(Tensor, ABSENT), {self.party: self.post.parts.newest()})
         self.pass_on(call, there)
         self.busy += 1
-        net = self.beside(call)
+        net = self.network(call)
         logits = await self.algorithm.predict(net, self.part(ids))
         self.busy -= 1
         self.post.passes((*self.place_of(call), END, 0), forget=True)
-        self.note()
+        self.keeping.note()
         return Answer(logits, self.absent(there, net.silent, {}))
 
     def ready_for(self, version: Version | None) -> bool:
@@ -233,8 +237,8 @@ class LeaderlessMember(Member):
                 continue
             self.busy += 1
             try:
-                await self.algorithm.predict(self.beside(call), self.part(call.ids))
-                self.note()
+                await self.algorithm.predict(self.network(call), self.part(call.ids))
+                self.keeping.note()
             except Exception as error:
                 self.post.refuse(caller, "a call that cannot be answered", error)
             finally:
@@ -250,7 +254,7 @@ class LeaderlessMember(Member):
         for party in parties:
             self.post.tell(party, CALL, note=text(call))
 
-    def beside(self, call: Call) -> Live:
+    def network(self, call: Call) -> Live:
         return self.quickly(self.place_of(call), f"call of {call.caller}")
 
     def place_of(self, call: Call) -> Place:
@@ -263,12 +267,9 @@ class LeaderlessMember(Member):
     def quickly(self, place: Place, program: str) -> Live:
         for peer in self.post.peers.values():  # who was late in training need not be so now
             peer.late = peer.late and not peer.reached((END, 0))
-        net = Live(self.post, program, patience=self.patience)
-        net.place, net.phase, net.ledger = place, "inference", self.record.ledger
-        net.impatient = True
-        return net
+        return self.beside(place, program, self.patience)
 
 
 def member_kind(federation: Federation) -> type[Member]:
     """How a party of this federation lives."""
-    return LeaderlessMember if federation.leader is None else Member
+    return LeaderlessMember if federation.leader is None else LedMember
