@@ -480,8 +480,6 @@ def test_a_call_in_anothers_name_costs_that_device_nothing(
     field = Field(fed, tmp_path)
 
     async def story() -> None:
-        field.start(*fed.members)
-        await field.trained()
         honest, _ = await field.ask("client0", IDS)
         chosen = field.members["client0"].asked + 1 if isinstance(number, str) else number
         forged = Call(chosen, ["5", "6", "8", "9"], caller="client0")
@@ -495,7 +493,7 @@ def test_a_call_in_anothers_name_costs_that_device_nothing(
             assert torch.allclose(answer.logits, honest.logits, atol=1e-6), "all took part"
             assert seconds < 0.5
 
-    field.clock.run(("story", story()))
+    field.once_trained(story)
 
 
 def test_a_call_that_cannot_be_answered_does_not_end_a_device(tmp_path: Path) -> None:
@@ -503,8 +501,6 @@ def test_a_call_that_cannot_be_answered_does_not_end_a_device(tmp_path: Path) ->
     field = Field(fed, tmp_path)
 
     async def story() -> None:
-        field.start(*fed.members)
-        await field.trained()
         liar = field.members["client3"].post
         odd = ['{"number": %d, "ids": [], "caller": "client3"}', '{"number": %d, "caller": ""}']
         odd += ['{"number": %d, "ids": ["1"], "caller": "client9"}']
@@ -516,4 +512,4 @@ def test_a_call_that_cannot_be_answered_does_not_end_a_device(tmp_path: Path) ->
         answer, _ = await field.ask("client0", IDS)
         assert not answer.absent
 
-    field.clock.run(("story", story()))
+    field.once_trained(story)
