@@ -53,7 +53,8 @@ class LeaderlessMember(Member):
         self.to_do: dict[str, deque[Call]] = {}  # by caller; there while one is worked off
 
     async def train(self, net: Live) -> None:
-        """Where nobody leads, the one that fits fewer of its neighbours than not is wrong."""
+        """Train, unless more neighbours disagree with this device's files or rows than agree: then
+        this device is the one that is wrong."""
         if len(set(self.meeting.complaints.values())) > len(self.meeting.agreeing):
             raise self.meeting.outvoted()
         await super().train(net)
@@ -99,7 +100,7 @@ class LeaderlessMember(Member):
         self.tested = True
 
     def unsettled(self, party: str, peer: Peer, patience: int) -> bool:
-        """Before its first test nobody waits for one that is away while others have begun."""
+        """Before its first test a device does not wait for an absent one once others have begun."""
         begun = any(k.there and k.reached(TESTING) for k in self.post.peers.values())
         hurry = begun and not self.tested and not peer.there
         return super().unsettled(party, peer, patience) and not hurry
@@ -131,7 +132,8 @@ class LeaderlessMember(Member):
         return f"{self.party} has no part of the model of its neighbours: {why or 'untrained'}"
 
     async def test_with_all(self) -> tuple[dict[str, float], dict[str, str]]:
-        """When all are done with the training, they test together. Metrics, and who was missed."""
+        """All devices test together once they are trained. Returns the metrics, and which devices
+        were missed, with the reason."""
         if self.version is None or not self.algorithm.data.test.rows:
             return {}, {}
         there = self.post.present()
@@ -145,7 +147,7 @@ class LeaderlessMember(Member):
         return metrics, self.absent(there, net.silent, {})
 
     async def test_late(self) -> tuple[dict[str, float], dict[str, str]]:
-        """Who was away then asks the others to do so once more."""
+        """A device that was away during the common test asks the others for their part again."""
         part = self.algorithm.data.test
         if self.version is None or not part.rows:
             return {}, {}
@@ -154,7 +156,8 @@ class LeaderlessMember(Member):
         return measure(answer.logits, part.y, "test") if known else {}, answer.absent
 
     async def see_off(self) -> None:
-        """Who leaves at once is missed by those who are still testing, or not back yet."""
+        """Stay until all neighbours are tested, or until those that are away had time to return: a
+        device that leaves at once would be missing in their tests."""
         done: set[str] = set()
         limit = self.clock.now + int(self.post.returns * SECOND)
         while self.clock.now < limit:
@@ -166,7 +169,7 @@ class LeaderlessMember(Member):
     # -- questions --------------------------------------------------------------------------------
 
     async def ask(self, ids: list[str] | None) -> Answer:
-        """What this device makes of these rows, with the help of those that are there."""
+        """Predict these rows at this device, with every device that is present."""
         self.asked += 1
         call = Call(self.asked, ids, caller=self.party, version=self.version)
         there = self.post.present()
@@ -247,7 +250,7 @@ class LeaderlessMember(Member):
         del self.to_do[caller]
 
     def forget(self, call: Call) -> None:
-        """What others sent for it, or send from now on, is void."""
+        """Drop the messages of a call, those that will still come included."""
         self.post.passes((*self.place_of(call), END, 0), forget=True)
 
     def pass_on(self, call: Call, parties: list[str]) -> None:
@@ -271,5 +274,5 @@ class LeaderlessMember(Member):
 
 
 def member_kind(federation: Federation) -> type[Member]:
-    """How a party of this federation lives."""
+    """The class of a party of this federation."""
     return LeaderlessMember if federation.leader is None else LedMember

@@ -68,7 +68,8 @@ class LedMember(Member):
         self.over = True
 
     def choose_version(self) -> None:
-        """The version that is used from now on."""
+        """Choose the committed version that is used from now on: the one that an earlier process of
+        this party used, else the best one."""
         chosen = self.version_before if self.keeping.trained_before else None
         version = None if chosen is None else msgspec.convert(chosen, Version)
         if version is None or not self.keeping.use(version):
@@ -84,7 +85,8 @@ class LedMember(Member):
             log.warning("%s: %s", self.party, line)
 
     async def test_again(self) -> None:
-        """With those whom the first test missed: the result is replaced if nobody is missing."""
+        """Test with the parties that the first test missed. The new result replaces the old one if
+        no party was missing."""
         log.info("%s: testing again, with %s", self.party, ", ".join(sorted(self.missed_in_test)))
         before, self.missed_in_test = self.state.result, set()
         metrics, notes = await self.test()
@@ -105,7 +107,7 @@ class LedMember(Member):
         return measure(answer.logits, part.y, "test"), notes
 
     async def ask(self, ids: list[str] | None) -> Answer:
-        """What everybody who is there makes of these rows."""
+        """Predict these rows with every party that is present."""
         self.asked += 1
         call = Call(self.asked, ids, version=self.version)
         there = self.post.present()
@@ -119,14 +121,14 @@ class LedMember(Member):
         return Answer(logits, self.absent(there, net.silent, told))
 
     async def hear_out(self, call: Call, parties: list[str]) -> None:
-        """Until they are done with a call, too, and have told whom they missed."""
+        """Wait until these parties are done with a call and have told whom they did not hear."""
         place, limit = done_with(call), self.clock.now + int(self.patience * SECOND)
         peers = [self.post.peers[party] for party in parties]
         while any(k.there and not k.reached(place) for k in peers) and self.clock.now < limit:
             await self.clock.wait(self.post.news, limit)
 
     async def collect_accounts(self) -> None:
-        """What left the others, as they tell it."""
+        """Ask every party for its ledger, and wait for the answers as long as `patience` allows."""
         self.call(Call(self.asked, account=True))
         limit = self.clock.now + int(self.patience * SECOND)
         while self.clock.now < limit and set(self.post.present()) - self.record.told.keys():
@@ -139,7 +141,8 @@ class LedMember(Member):
     # -- and the others answer --------------------------------------------------------------------
 
     async def answer(self) -> None:
-        """Until it is over, or the label holder has begun anew and is not done."""
+        """Answer calls of the label holder until the federation is over, or until the label holder
+        has started a new training."""
         era = self.post.era
         while not self.over and (self.post.era == era or self.leader_is_done()):
             if self.post.era != era and self.post.peers[self.leader].fronts:
@@ -156,7 +159,8 @@ class LedMember(Member):
                 self.keeping.note()
 
     async def heed(self, call: Call) -> None:
-        """Do one's part, and tell the label holder when it is done, and who was not heard."""
+        """Compute this party's part of an answer, then tell the label holder that it is done and
+        which parties were not heard."""
         silent = {self.party}
         try:
             if self.knows(call) and self.keeping.use(call.version):
@@ -214,7 +218,7 @@ class LedMember(Member):
             self.record.told[sender] = lines_of(rows)
 
     def network(self, call: Call) -> Live:
-        """For the messages of one call."""
+        """The network over which the messages of one call go."""
         # The label holder waits for those who wait for others.
         patience = self.patience if self.post.leads else self.patience / 2
         # The version is part of the place: a message of another version is for another place.

@@ -109,7 +109,7 @@ def _without_endpoints(table: Table) -> Table:
 
 
 def free_addresses(count: int) -> list[str]:
-    """Of this machine only, and free at this moment."""
+    """Addresses of the loopback interface whose ports are free at this moment."""
     sockets = [socket.socket() for _ in range(count)]
     try:
         for one in sockets:

@@ -81,13 +81,13 @@ class Local:
         self.processes[party] = process
 
     def kill(self, party: str) -> None:
-        """As a power cut would."""
+        """Kill a process without warning, as a power cut would."""
         process = self.processes.pop(party)
         process.kill()
         process.join()
 
     def stop(self) -> None:
-        """Ask all to leave; kill who does not."""
+        """Ask all processes to end, and kill those that do not."""
         for process in self.processes.values():
             process.terminate()
         deadline = time.monotonic() + POLITE
@@ -99,7 +99,7 @@ class Local:
         self.processes.clear()
 
     def stage(self) -> Stage:
-        """Of the label holder; where nobody leads, of those who are not as far as others."""
+        """The stage of the label holder; where nobody leads, of the party that is least far."""
         federation = self.federation
         watched = [federation.leader] if federation.leader else self.processes
         told = [read_status(self.folder / p).get("stage") for p in watched]
@@ -188,7 +188,7 @@ def begin_chaos(every: float, seed: int | None, say: Callable[[str], None]) -> C
 
 
 def stir(local: Local, chaos: Chaos, say: Callable[[str], None]) -> None:
-    """What is due: a process to be killed, others to come back."""
+    """Kill a process if it is time, and start those again whose time has come."""
     now, stage = time.monotonic(), local.stage()
     for party, when in list(chaos.returns.items()):
         if now >= when:

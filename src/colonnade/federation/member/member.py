@@ -67,13 +67,13 @@ class Member(TrainingMember):
             await self.clock.wait(self.post.news, limit)
 
     def unsettled(self, party: str, peer: Peer, patience: int) -> bool:
-        """Whether it is worth waiting for a party."""
+        """Whether a party may still come, or has not yet told which parts it keeps."""
         if not peer.there:
             return self.clock.now - peer.since < patience
         return not peer.reached((END, 0)) or party not in self.post.parts_of
 
     def worth_another_try(self, absent: Mapping[str, str]) -> bool:
-        """Whether somebody was missed who is there, and has its part."""
+        """Whether an absent party is present again and has its part of the model."""
         there = {self.party, *self.post.present()}
         return bool(absent.keys() & there - self.lacking().keys())
 
@@ -95,7 +95,7 @@ class Member(TrainingMember):
     # -- who has a part in it ---------------------------------------------------------------------
 
     def lacking(self) -> dict[str, str]:
-        """Who has no part of the model in use, and why."""
+        """The parties that have no part of the model in use, each with the reason."""
         if self.version is None:
             return {}
         known = {party: self.post.parts_of.get(party) for party in self.post.peers}
@@ -108,7 +108,7 @@ class Member(TrainingMember):
         return [f"the model lacks {party}: {why}" for party, why in self.lacking().items()]
 
     def absent(self, there: list[str], silent: set[str], told: dict[str, str]) -> dict[str, str]:
-        """Who had no part in an answer, and why."""
+        """The parties that had no part in an answer, each with the reason."""
         lacking = self.lacking()
         away = {p: "away" for p, k in self.post.peers.items() if p not in there or not k.there}
         away = {p: why for p, why in away.items() if p not in there or p in silent}
@@ -119,7 +119,7 @@ class Member(TrainingMember):
     # -- questions --------------------------------------------------------------------------------
 
     async def next_question(self) -> Question | None:
-        """None: somebody whom the test missed has come back with its part."""
+        """The next question; None when a party that the test missed is back with its part."""
         while not self.questions:
             await self.clock.wait(self.wake, self.clock.now + LOOK)
             self.keeping.note()
@@ -131,7 +131,7 @@ class Member(TrainingMember):
         return self.questions.popleft()
 
     async def ask(self, ids: list[str] | None) -> Answer:
-        """What everybody who is there makes of these rows; None: of the test rows."""
+        """Predict these rows with every party that is present; None: the test rows."""
         raise NotImplementedError
 
     def knows(self, call: Call) -> bool:

@@ -111,7 +111,7 @@ class TrainingMember:
 
     @property
     def version(self) -> Version | None:
-        """Of the model in use."""
+        """The version of the model in use."""
         return self.keeping.version
 
     # -- the life of a party ----------------------------------------------------------------------
@@ -157,7 +157,7 @@ class TrainingMember:
         raise NotImplementedError
 
     async def take_part(self, resume_at: int) -> None:
-        """The training, to its end."""
+        """Train to the end, from wherever the others are."""
         net = self.federation.network
         await take_part(
             self.post,
@@ -210,7 +210,7 @@ class TrainingMember:
         self.state.metrics = point.metrics
 
     def leave(self) -> None:
-        """Politely: with its state kept."""
+        """Write the state before the process ends."""
         if self.state.stage == Stage.TRAINING:
             self.keeping.keep(max(0, self.net.rounds_begun - 1))
         else:
@@ -239,7 +239,7 @@ class TrainingMember:
             self._seen.add(party, f"away; {self.without(party)}", level=logging.INFO)
 
     def without(self, party: str) -> str:
-        """What this party does about one that is away."""
+        """What this party does about a party that is away, in words."""
         if party == self.federation.leader or self.state.stage == Stage.WAITING:
             return "waiting for it"
         if self.state.stage != Stage.TRAINING:
@@ -250,6 +250,6 @@ class TrainingMember:
         return f"going on without it ({missing})"
 
     def away(self) -> dict[str, float]:
-        """Who is not there, and since when (seconds)."""
+        """The parties that are away, and for how many seconds."""
         now = self.clock.now
         return {p: (now - k.since) / SECOND for p, k in self.post.peers.items() if not k.there}
