@@ -30,7 +30,8 @@ from colonnade.common.results import read_history
 from colonnade.federation.agreement.federation_file import parse_federation
 from colonnade.federation.keys.certificates import make_authority, make_certificate
 from colonnade.federation.keys.identity import Identity
-from colonnade.federation.member.local_processes import free_addresses, up
+from colonnade.federation.member.local_files import free_addresses
+from colonnade.federation.member.local_processes import up
 from colonnade.learning.models import default_encoder, default_head
 from colonnade.models import mlp
 from colonnade.network.clock import Signal, WallClock

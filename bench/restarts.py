@@ -21,7 +21,7 @@ from bench.processes import table as table
 from bench.timing import Figure, Measure, Spread, Target
 from colonnade.federation.agreement.federation_file import parse_federation
 from colonnade.federation.member.folder import STATUS
-from colonnade.federation.member.local_processes import prepare
+from colonnade.federation.member.local_files import prepare
 from colonnade.federation.member.stage import Stage
 from colonnade.federation.member.status import read_status
 

@@ -11,7 +11,8 @@ from colonnade.cli import app, main
 from colonnade.federation.agreement.federation_file import read_federation
 from colonnade.federation.agreement.party_file import read_party
 from colonnade.federation.asking import predictions
-from colonnade.federation.member.local_processes import Local, prepare, running
+from colonnade.federation.member.local_files import prepare
+from colonnade.federation.member.local_processes import Local, running
 from colonnade.federation.member.stage import Stage
 
 FEDERATION = """

@@ -23,7 +23,8 @@ from colonnade.federation.agreement.federation_file import read_federation
 from colonnade.federation.agreement.party_file import read_party
 from colonnade.federation.asking.parties import find_party
 from colonnade.federation.asking.statuses import statuses
-from colonnade.federation.member.local_processes import Local, free_addresses, prepare
+from colonnade.federation.member.local_files import free_addresses, prepare
+from colonnade.federation.member.local_processes import Local
 from colonnade.federation.member.status import read_status
 from colonnade.testing import stacked
 

@@ -18,6 +18,7 @@ from colonnade.federation.member.stage import Stage
 
 if TYPE_CHECKING:
     from colonnade.common.results import Result
+    from colonnade.federation.agreement.federation import Federation
     from colonnade.federation.member.prediction_requests import Predicted
 
 PartyToml = Annotated[
@@ -111,39 +112,47 @@ def up(
     from colonnade.common.results import slug
 
     check_kind(file, FEDERATION)
-    from colonnade.cli import main
     from colonnade.federation.agreement.federation_file import read_federation
-    from colonnade.federation.member.local_processes import clear_all
-    from colonnade.federation.member.local_processes import up as run
+    from colonnade.federation.member.local_files import clear_all
 
     federation = read_federation(file)
     folder = out or Path("runs") / f"{slug(federation.name)}-up"
     if fresh:
         clear_all(folder, federation.members)
+    result = _up(federation, file, folder, kill_every, chaos_seed)
+    speaker = folder / federation.speaker
+    if as_json:
+        print_json(_document(result, speaker))
+    else:
+        show_result(result, speaker, Console())
+
+
+def _up(
+    federation: Federation, file: Path, folder: Path, kill_every: float | None, seed: int | None
+) -> Result:
+    """Run all processes to the end, with a line that says how far they are."""
+    from colonnade.cli import main
+    from colonnade.federation.member import local_processes
+
     console = Console(stderr=True)
     if federation.data is not None:
         for caution in federation.vertical_data().cautions:
             console.print(Text(f"Note: {caution}"))
     try:
         with console.status(f"starting {len(federation.members)} processes") as line:
-            result = run(
+            return local_processes.up(
                 federation,
                 file,
                 folder,
                 main,
                 kill_every=kill_every,
-                seed=chaos_seed,
+                seed=seed,
                 watch=lambda status: line.update(Text(_progress(status))),
                 say=lambda text: console.print(Text(text)),
             )
     except KeyboardInterrupt:
         console.print(Text(f"Stopped; the state is kept in {folder}. The same command goes on."))
         raise typer.Exit(1) from None
-    speaker = folder / federation.speaker
-    if as_json:
-        print_json(_document(result, speaker))
-    else:
-        show_result(result, speaker, Console())
 
 
 def status(file: Where, as_json: Json = False) -> None:
@@ -173,8 +182,10 @@ def predict(
         str | None,
         typer.Option(
             "--ids",
-            help="Rows, by id: 17,18,19, or @FILE with one in each line. Default: rows of the "
-            "file of who is asked that nobody trained on.",
+            help="Rows, by id: 17,18,19, or @FILE with one in each line. Without an id column, and "
+            "for the test rows of a built-in data set, the id is the number of the row from 1. "
+            "Default: rows of the file of who is asked that nobody trained on; of a built-in data "
+            "set, all test rows.",
         ),
     ] = None,
     out: Annotated[

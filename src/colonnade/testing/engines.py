@@ -93,7 +93,7 @@ def over_zenoh(
     certificates."""
     from colonnade.federation.keys.certificates import make_authority, make_certificate
     from colonnade.federation.keys.identity import Identity
-    from colonnade.federation.member.local_processes import free_addresses
+    from colonnade.federation.member.local_files import free_addresses
     from colonnade.network.transport.zenoh import Place, ZenohTransport
 
     names = registry()[settings.algorithm](settings, Task.of(data, seed)).world().parties

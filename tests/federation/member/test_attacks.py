@@ -11,7 +11,7 @@ from random import Random
 import msgspec
 import pytest
 import torch
-from test_member import federation, member
+from tests.federation.member.test_member import federation, member
 
 from colonnade.federation.agreement.federation import Federation
 from colonnade.federation.member.member import Member

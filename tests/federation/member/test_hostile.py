@@ -14,9 +14,9 @@ import msgspec
 import pytest
 import torch
 from rich.console import Console
-from test_leaderless import IDS, Field
-from test_leaderless import federation as devices
-from test_member import FEDERATED, federation, member
+from tests.federation.member.test_leaderless import IDS, Field
+from tests.federation.member.test_leaderless import federation as devices
+from tests.federation.member.test_member import FEDERATED, federation, member
 from typer.testing import CliRunner
 
 from colonnade.cli import app
@@ -25,7 +25,8 @@ from colonnade.errors import ColonnadeError, InputError
 from colonnade.federation.agreement.federation import Federation
 from colonnade.federation.agreement.federation_file import parse_federation
 from colonnade.federation.asking import predictions
-from colonnade.federation.member.member import Account, Call, Greeting, Member, text
+from colonnade.federation.member.member import Member
+from colonnade.federation.member.messages import Account, Call, Greeting, text
 from colonnade.federation.member.status import set_up_log, told
 from colonnade.network.clock import SECOND, Clock
 from colonnade.network.post import ASK, BEAT, CALL, DAY, END, LACK, PARTS, START, Post
@@ -479,8 +480,6 @@ def test_a_call_in_anothers_name_costs_that_device_nothing(
     field = Field(fed, tmp_path)
 
     async def story() -> None:
-        field.start(*fed.members)
-        await field.trained()
         honest, _ = await field.ask("client0", IDS)
         chosen = field.members["client0"].asked + 1 if isinstance(number, str) else number
         forged = Call(chosen, ["5", "6", "8", "9"], caller="client0")
@@ -494,7 +493,7 @@ def test_a_call_in_anothers_name_costs_that_device_nothing(
             assert torch.allclose(answer.logits, honest.logits, atol=1e-6), "all took part"
             assert seconds < 0.5
 
-    field.clock.run(("story", story()))
+    field.once_trained(story)
 
 
 def test_a_call_that_cannot_be_answered_does_not_end_a_device(tmp_path: Path) -> None:
@@ -502,8 +501,6 @@ def test_a_call_that_cannot_be_answered_does_not_end_a_device(tmp_path: Path) ->
     field = Field(fed, tmp_path)
 
     async def story() -> None:
-        field.start(*fed.members)
-        await field.trained()
         liar = field.members["client3"].post
         odd = ['{"number": %d, "ids": [], "caller": "client3"}', '{"number": %d, "caller": ""}']
         odd += ['{"number": %d, "ids": ["1"], "caller": "client9"}']
@@ -515,4 +512,4 @@ def test_a_call_that_cannot_be_answered_does_not_end_a_device(tmp_path: Path) ->
         answer, _ = await field.ask("client0", IDS)
         assert not answer.absent
 
-    field.clock.run(("story", story()))
+    field.once_trained(story)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,9 @@ from colonnade.experiments.run import drive
 from colonnade.federation.agreement.federation import Federation
 from colonnade.federation.agreement.federation_file import parse_federation
 from colonnade.federation.agreement.party_file import PartyFile
+from colonnade.federation.member.answers import Answer, Question
 from colonnade.federation.member.leaderless import LeaderlessMember
-from colonnade.federation.member.member import Answer, Call, Question
+from colonnade.federation.member.messages import Call
 from colonnade.federation.member.own_data import read_own
 from colonnade.federation.member.stage import Stage
 from colonnade.learning.task import Part, pad_stack
@@ -74,6 +75,16 @@ class Field:
     async def trained(self) -> None:
         await self.until(lambda: all(ready(m) for m in self.members.values()))
 
+    def once_trained(self, story: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Start every device, and go on with the story when all are trained."""
+
+        async def whole() -> None:
+            self.start(*self.fed.members)
+            await self.trained()
+            await story()
+
+        self.clock.run(("story", whole()))
+
     async def ask(self, party: str, ids: list[str]) -> tuple[Answer, float]:
         """The answer, and how long it took."""
         answers: list[Answer] = []
@@ -113,14 +124,12 @@ def test_every_device_answers_as_it_does_in_a_simulation(
     holders = fed.label_holders
 
     async def story() -> None:
-        field.start(*fed.members)
-        await field.trained()
         together = [field.clock.spawn(field.ask(p, IDS), p) for p in (holders[0], holders[-1])]
         for (answer, _), k in zip(await field.clock.join(together), (0, -1), strict=True):
             assert torch.allclose(answer.logits, expected[k], atol=1e-5)
             assert not answer.absent
 
-    field.clock.run(("story", story()))
+    field.once_trained(story)
 
 
 def test_answers_keep_coming_while_half_of_the_devices_are_killed(tmp_path: Path) -> None:
@@ -128,8 +137,6 @@ def test_answers_keep_coming_while_half_of_the_devices_are_killed(tmp_path: Path
     field = Field(fed, tmp_path)
 
     async def story() -> None:
-        field.start(*fed.members)
-        await field.trained()
         for number, party in enumerate(["client1", "client8", "client4", "client5"], 1):
             field.kill(party)
             answer, seconds = await field.ask("client0", IDS)
@@ -141,7 +148,7 @@ def test_answers_keep_coming_while_half_of_the_devices_are_killed(tmp_path: Path
             assert seconds < 0.1, "who is known to be away is not waited for"
             assert len(answer.absent) == number
 
-    field.clock.run(("story", story()))
+    field.once_trained(story)
 
 
 def test_one_that_hangs_is_waited_for_once(tmp_path: Path) -> None:
@@ -149,8 +156,6 @@ def test_one_that_hangs_is_waited_for_once(tmp_path: Path) -> None:
     field = Field(fed, tmp_path)
 
     async def story() -> None:
-        field.start(*fed.members)
-        await field.trained()
         field.clock.cancel(field.tasks["client2"])
         field.members["client2"].called = lambda sender, note: None
         field.members["client2"].post.on_call = lambda sender, note: None
@@ -158,7 +163,7 @@ def test_one_that_hangs_is_waited_for_once(tmp_path: Path) -> None:
         assert answer.absent == {"client2": "did not answer in time"}
         assert seconds < 0.6
 
-    field.clock.run(("story", story()))
+    field.once_trained(story)
 
 
 def test_a_device_that_was_away_goes_on_where_the_others_are(tmp_path: Path) -> None:
@@ -227,15 +232,13 @@ def test_rows_that_a_device_does_not_have_are_predicted_without_it(tmp_path: Pat
     field = Field(fed, tmp_path)
 
     async def story() -> None:
-        field.start(*fed.members)
-        await field.trained()
         places = field.members["client1"].own.places
         del places["7"]
         answer, _ = await field.ask("client0", IDS)
         assert answer.absent == {"client1": "did not answer in time"}
         places["7"] = 6
 
-    field.clock.run(("story", story()))
+    field.once_trained(story)
 
 
 def test_who_was_killed_before_the_test_is_tested_later(tmp_path: Path) -> None:
@@ -251,7 +254,7 @@ def test_who_was_killed_before_the_test_is_tested_later(tmp_path: Path) -> None:
         field.start("client2")
         await field.trained()
         late, other = field.members["client2"], field.members["client1"]
-        assert late.trained_before
+        assert late.keeping.trained_before
         assert late.state.result is not None
         assert other.state.result is not None
         assert "tested without client2 (away)" in other.state.result.notes
@@ -286,8 +289,6 @@ def test_as_many_may_ask_at_once_as_there_are_devices(tmp_path: Path) -> None:
     field = Field(fed, tmp_path)
 
     async def story() -> None:
-        field.start(*fed.members)
-        await field.trained()
         sent = count_kinds(field.storm)
         together = [field.clock.spawn(field.ask(p, ["1"]), p) for p in fed.members]
         for answer, seconds in await field.clock.join(together):
@@ -295,7 +296,7 @@ def test_as_many_may_ask_at_once_as_there_are_devices(tmp_path: Path) -> None:
             assert seconds < 0.5
         assert sent[BEAT] < sent["encoding"] + sent["log-probability"]
 
-    field.clock.run(("story", story()))
+    field.once_trained(story)
 
 
 def count_kinds(storm: Storm) -> Counter[str]:
@@ -315,8 +316,6 @@ def test_calls_in_which_a_device_takes_no_part_leave_nothing_behind(tmp_path: Pa
     field = Field(fed, tmp_path)
 
     async def story() -> None:
-        field.start(*fed.members)
-        await field.trained()
         places = field.members["client1"].own.places
         del places["7"]
         for _ in range(70):
@@ -327,7 +326,7 @@ def test_calls_in_which_a_device_takes_no_part_leave_nothing_behind(tmp_path: Pa
             answer, _ = await field.ask(party, IDS)
             assert not answer.absent
 
-    field.clock.run(("story", story()))
+    field.once_trained(story)
 
 
 def test_one_that_falls_behind_in_an_answer_gives_the_whole_answer(tmp_path: Path) -> None:
@@ -336,8 +335,6 @@ def test_one_that_falls_behind_in_an_answer_gives_the_whole_answer(tmp_path: Pat
     ids = [str(i + 1) for i in range(40)]
 
     async def story() -> None:
-        field.start(*fed.members)
-        await field.trained()
         algorithm = field.members["client0"].algorithm
         assert isinstance(algorithm, MAGS)
         opine, stalls = algorithm.opine, [3 * SECOND]
@@ -350,7 +347,7 @@ def test_one_that_falls_behind_in_an_answer_gives_the_whole_answer(tmp_path: Pat
         answer, _ = await field.ask("client0", ids)
         assert answer.logits.shape == (40, 10)
 
-    field.clock.run(("story", story()))
+    field.once_trained(story)
 
 
 def test_on_a_ring_all_wait_for_one_that_is_late(tmp_path: Path) -> None:
@@ -400,8 +397,6 @@ def test_a_clock_that_was_set_back_costs_one_question(tmp_path: Path) -> None:
     field = Field(fed, tmp_path)
 
     async def story() -> None:
-        field.start(*fed.members)
-        await field.trained()
         for _ in range(3):
             await field.ask("client0", IDS)
         field.members["client0"].asked = 0
@@ -409,7 +404,7 @@ def test_a_clock_that_was_set_back_costs_one_question(tmp_path: Path) -> None:
         answer, _ = await field.ask("client0", IDS)
         assert not answer.absent
 
-    field.clock.run(("story", story()))
+    field.once_trained(story)
 
 
 def test_encodings_of_other_rows_are_not_taken_for_an_answer(tmp_path: Path) -> None:
@@ -418,8 +413,6 @@ def test_encodings_of_other_rows_are_not_taken_for_an_answer(tmp_path: Path) -> 
     field = Field(fed, tmp_path)
 
     async def story() -> None:
-        field.start(*fed.members)
-        await field.trained()
         honest, _ = await field.ask("client0", IDS)
         forged = Call(field.members["client0"].asked + 1, ["5", "6", "8", "9"], caller="client0")
         for party in ("client1", "client2"):
@@ -431,7 +424,7 @@ def test_encodings_of_other_rows_are_not_taken_for_an_answer(tmp_path: Path) -> 
         answer, _ = await field.ask("client0", IDS)
         assert torch.allclose(answer.logits, honest.logits)
 
-    field.clock.run(("story", story()))
+    field.once_trained(story)
 
 
 def test_a_device_with_another_federation_file_than_the_others_says_so_and_ends(

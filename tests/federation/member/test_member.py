@@ -7,7 +7,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 import torch
 from msgspec.structs import astuple
@@ -20,8 +19,9 @@ from colonnade.experiments.run import drive
 from colonnade.federation.agreement.federation import Federation
 from colonnade.federation.agreement.federation_file import parse_federation
 from colonnade.federation.agreement.party_file import PartyFile
+from colonnade.federation.member.answers import Question, predictions
 from colonnade.federation.member.leaderless import member_kind
-from colonnade.federation.member.member import Greeting, Member, Question, predictions
+from colonnade.federation.member.member import Member
 from colonnade.federation.member.own_data import read_own
 from colonnade.learning.task import Part, pad_stack
 from colonnade.network import ABSENT
@@ -103,8 +103,8 @@ def test_a_training_survives_a_storm(
     name: str, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With checkpoints at every round in half of them, and collections and tests in many parts."""
-    monkeypatch.setattr("colonnade.federation.member.member.KEEP", (2.0, 0.0)[seed % 2])
-    monkeypatch.setattr("colonnade.federation.member.member.SHARE", 0.0)
+    monkeypatch.setattr("colonnade.federation.member.keeping.PAUSE", (2.0, 0.0)[seed % 2])
+    monkeypatch.setattr("colonnade.federation.member.keeping.SHARE", 0.0)
     monkeypatch.setattr("colonnade.learning.algorithm.PREDICT_ROWS", 64)
     fed = federation(name, **PATIENT.get(name, {}) if seed % 3 == 0 else {})
     members: dict[str, Member] = {}
@@ -130,8 +130,8 @@ def test_a_restarted_label_holder_goes_on_with_what_it_had_collected(
 ) -> None:
     """Killed in the middle of its own training: collected encodings, their centre, optimiser and
     best round are those of before, and the result is that of the undisturbed run."""
-    monkeypatch.setattr("colonnade.federation.member.member.KEEP", 0.0)
-    monkeypatch.setattr("colonnade.federation.member.member.SHARE", 0.0)
+    monkeypatch.setattr("colonnade.federation.member.keeping.PAUSE", 0.0)
+    monkeypatch.setattr("colonnade.federation.member.keeping.SHARE", 0.0)
     fed = federation("dvfl", epochs=8)
     undisturbed = calm(fed, tmp_path / "calm")[fed.speaker].state.result
     members: dict[str, Member] = {}
@@ -244,8 +244,8 @@ def test_rows_that_differ_are_told(tmp_path: Path) -> None:
     room = MemoryTransport(clock)
     server, client = (member(fed, room.seat(party), tmp_path) for party in ("server", "client0"))
     for one, mark in ((server, "aa"), (client, "bb")):
-        one.own = replace(one.own, fingerprint=mark)
-        one.post.greeting = msgspec.json.encode(Greeting(fed.digests, mark)).decode()
+        one.meeting.own = replace(one.own, fingerprint=mark)
+        one.post.greeting = one.meeting.greeting()
     with pytest.raises(InputError, match="ids of the aligned rows differ"):
         clock.run(("server", server.live()), ("client0", client.live()))
 

@@ -27,8 +27,9 @@ from colonnade.federation.agreement.party_file import PartyFile, read_party
 from colonnade.federation.asking import parties, statuses
 from colonnade.federation.member.known_code import KnownCode
 from colonnade.federation.member.leaderless import member_kind
-from colonnade.federation.member.local_processes import prepare
-from colonnade.federation.member.member import Greeting, Member, text
+from colonnade.federation.member.local_files import prepare
+from colonnade.federation.member.member import Member
+from colonnade.federation.member.messages import Greeting, text
 from colonnade.federation.member.own_data import read_own
 from colonnade.federation.member.status import status
 from colonnade.network.clock import Clock
@@ -224,7 +225,7 @@ def test_a_member_cannot_fill_the_log_with_changes(
     fed = federation()
     own = read_own(party(fed, "server", folder))
     seat = MemoryTransport(Clock()).seat("server")
-    server = Member(fed, own, seat, folder / "server", born=1)
+    server = member_kind(fed)(fed, own, seat, folder / "server", born=1)
     for i in range(1000):
         source = {"name": "m:f", "sha256": f"{i:064x}"}
         greeting = Greeting(fed.digests, "", msgspec.convert({"encoder": source}, dict[str, Any]))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_member import calm, federation
+from tests.federation.member.test_member import calm, federation
 from typer.testing import CliRunner
 
 from colonnade.cli import app
@@ -23,7 +23,8 @@ from colonnade.federation.agreement.federation_file import parse_federation
 from colonnade.federation.keys.certificates import make_authority, make_certificate
 from colonnade.federation.member.folder import of_a_party
 from colonnade.federation.member.folder_lock import is_running, only_one
-from colonnade.federation.member.local_processes import begin_chaos, prepare
+from colonnade.federation.member.local_files import prepare
+from colonnade.federation.member.local_processes import begin_chaos, last_words
 from colonnade.federation.member.record import Record
 from colonnade.federation.member.status import end_noted, read_status, write_status
 
@@ -206,3 +207,10 @@ def test_chaos_tells_its_seed_and_the_seed_repeats_it(seed: int | None) -> None:
     assert seed is None or int(found[1]) == seed
     again = begin_chaos(2.0, int(found[1]), said.append)
     assert [chaos.random.random() for _ in range(5)] == [again.random.random() for _ in range(5)]
+
+
+def test_a_process_that_ended_before_it_had_a_log_is_explained(tmp_path: Path) -> None:
+    """As when a script calls `up` at its top level, so that every process begins it anew."""
+    assert '`if __name__ == "__main__":`' in last_words(tmp_path / "log.txt")
+    (tmp_path / "log.txt").write_text("one\n\n  Error: no space\n")
+    assert last_words(tmp_path / "log.txt") == "one Error: no space"

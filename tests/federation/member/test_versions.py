@@ -29,7 +29,8 @@ from colonnade.errors import InputError
 from colonnade.experiments.run import build, drive
 from colonnade.federation.agreement.federation import Federation
 from colonnade.federation.agreement.federation_file import parse_federation
-from colonnade.federation.member.member import Member, Question
+from colonnade.federation.member.answers import Question
+from colonnade.federation.member.member import Member
 from colonnade.federation.member.stage import Stage
 from colonnade.federation.member.status import status
 from colonnade.learning.collection import Collection
@@ -148,8 +149,8 @@ def in_a_storm(seed: int, folder: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("os.fsync", lambda file: None)  # crashes of processes, not of the machine
         patch.setattr("colonnade.learning.algorithm.PREDICT_ROWS", 32)
-        patch.setattr("colonnade.federation.member.member.SHARE", 0.0)
-        patch.setattr("colonnade.federation.member.member.KEEP", (0.0, 0.05, 1.0)[seed % 3])
+        patch.setattr("colonnade.federation.member.keeping.SHARE", 0.0)
+        patch.setattr("colonnade.federation.member.keeping.PAUSE", (0.0, 0.05, 1.0)[seed % 3])
         oracle = Oracle(patch.setattr)
         check(*weather(seed, folder), oracle)
 
@@ -394,7 +395,7 @@ def test_a_full_disk_at_the_end_loses_no_training(
         full[0] = False
         await hall.clock.sleep_until(hall.clock.now + 10 * SECOND)
         assert leader.post.keeps("client1", leader.version)
-        assert one.saved == leader.version
+        assert one.keeping.saved == leader.version
         assert list((tmp_path / "client1" / "models").rglob("client1.safetensors"))
 
     hall.tell(story)

@@ -20,9 +20,11 @@ from typing import Any, cast
 from torch import Tensor
 
 from colonnade.common.text import with_reasons
-from colonnade.errors import Unsuited
 from colonnade.federation.agreement.federation import Federation
-from colonnade.federation.member.member import TESTED_WITHOUT, Answer, Call, Member, text
+from colonnade.federation.member.answers import Answer
+from colonnade.federation.member.led import LedMember
+from colonnade.federation.member.member import TESTED_WITHOUT, Member
+from colonnade.federation.member.messages import Call, text
 from colonnade.federation.member.stage import Stage
 from colonnade.learning.training import measure
 from colonnade.network import ABSENT, is_absent
@@ -51,22 +53,25 @@ class LeaderlessMember(Member):
         self.to_do: dict[str, deque[Call]] = {}  # by caller; there while one is worked off
 
     async def train(self, net: Live) -> None:
-        """Where nobody leads, the one that fits fewer of its neighbours than not is wrong."""
-        if len(set(self.complaints.values())) > len(self.agreeing):
-            raise Unsuited(f"{'; '.join(self.complaints)}; all parties need the same")
+        """Train, unless more neighbours disagree with this device's files or rows than agree: then
+        this device is the one that is wrong."""
+        if len(set(self.meeting.complaints.values())) > len(self.meeting.agreeing):
+            raise self.meeting.outvoted()
         await super().train(net)
 
     def greeted(self, sender: str, note: str) -> None:
         super().greeted(sender, note)
-        if self.state.stage == Stage.WAITING and 2 * len(self.strangers) > len(self.post.peers):
-            raise Unsuited(f"{'; '.join(self.complaints)}; all parties need the same")
+        strangers = len(self.meeting.strangers)
+        if self.state.stage == Stage.WAITING and 2 * strangers > len(self.post.peers):
+            raise self.meeting.outvoted()
 
     async def afterwards(self) -> None:
         await self.prepare_test()
         if self.state.result is None:
             there = [peer for peer in self.post.peers.values() if peer.there]
-            missed = self.trained_before or 2 * sum(p.reached(TESTED) for p in there) > len(there)
-            test = self.test_late if missed else self.test_with_all
+            most = 2 * sum(peer.reached(TESTED) for peer in there) > len(there)
+            late = most or self.keeping.trained_before
+            test = self.test_late if late else self.test_with_all
             metrics, away = await test()
             self.tell_tested()
             if away:
@@ -95,7 +100,7 @@ class LeaderlessMember(Member):
         self.tested = True
 
     def unsettled(self, party: str, peer: Peer, patience: int) -> bool:
-        """Before its first test nobody waits for one that is away while others have begun."""
+        """Before its first test a device does not wait for an absent one once others have begun."""
         begun = any(k.there and k.reached(TESTING) for k in self.post.peers.values())
         hurry = begun and not self.tested and not peer.there
         return super().unsettled(party, peer, patience) and not hurry
@@ -118,7 +123,7 @@ class LeaderlessMember(Member):
             self.in_use = max(mine, key=lambda v: (support(v), v[1] == best, v))
         if most is not None and 2 * support(most) > len(all_):
             self.in_use = max([*mine, most], key=support)
-        if self.in_use is None or not self.use(self.in_use):
+        if self.in_use is None or not self.keeping.use(self.in_use):
             log.warning("%s", self.why_not())
 
     def why_not(self) -> str:
@@ -127,7 +132,8 @@ class LeaderlessMember(Member):
         return f"{self.party} has no part of the model of its neighbours: {why or 'untrained'}"
 
     async def test_with_all(self) -> tuple[dict[str, float], dict[str, str]]:
-        """When all are done with the training, they test together. Metrics, and who was missed."""
+        """All devices test together once they are trained. Returns the metrics, and which devices
+        were missed, with the reason."""
         if self.version is None or not self.algorithm.data.test.rows:
             return {}, {}
         there = self.post.present()
@@ -141,7 +147,7 @@ class LeaderlessMember(Member):
         return metrics, self.absent(there, net.silent, {})
 
     async def test_late(self) -> tuple[dict[str, float], dict[str, str]]:
-        """Who was away then asks the others to do so once more."""
+        """A device that was away during the common test asks the others for their part again."""
         part = self.algorithm.data.test
         if self.version is None or not part.rows:
             return {}, {}
@@ -150,7 +156,8 @@ class LeaderlessMember(Member):
         return measure(answer.logits, part.y, "test") if known else {}, answer.absent
 
     async def see_off(self) -> None:
-        """Who leaves at once is missed by those who are still testing, or not back yet."""
+        """Stay until all neighbours are tested, or until those that are away had time to return: a
+        device that leaves at once would be missing in their tests."""
         done: set[str] = set()
         limit = self.clock.now + int(self.post.returns * SECOND)
         while self.clock.now < limit:
@@ -162,7 +169,7 @@ class LeaderlessMember(Member):
     # -- questions --------------------------------------------------------------------------------
 
     async def ask(self, ids: list[str] | None) -> Answer:
-        """What this device makes of these rows, with the help of those that are there."""
+        """Predict these rows at this device, with every device that is present."""
         self.asked += 1
         call = Call(self.asked, ids, caller=self.party, version=self.version)
         there = self.post.present()
@@ -170,11 +177,11 @@ class LeaderlessMember(Member):
             return Answer(cast(Tensor, ABSENT), {self.party: self.post.parts.newest()})
         self.pass_on(call, there)
         self.busy += 1
-        net = self.beside(call)
+        net = self.network(call)
         logits = await self.algorithm.predict(net, self.part(ids))
         self.busy -= 1
         self.post.passes((*self.place_of(call), END, 0), forget=True)
-        self.note()
+        self.keeping.note()
         return Answer(logits, self.absent(there, net.silent, {}))
 
     def ready_for(self, version: Version | None) -> bool:
@@ -233,8 +240,8 @@ class LeaderlessMember(Member):
                 continue
             self.busy += 1
             try:
-                await self.algorithm.predict(self.beside(call), self.part(call.ids))
-                self.note()
+                await self.algorithm.predict(self.network(call), self.part(call.ids))
+                self.keeping.note()
             except Exception as error:
                 self.post.refuse(caller, "a call that cannot be answered", error)
             finally:
@@ -243,14 +250,14 @@ class LeaderlessMember(Member):
         del self.to_do[caller]
 
     def forget(self, call: Call) -> None:
-        """What others sent for it, or send from now on, is void."""
+        """Drop the messages of a call, those that will still come included."""
         self.post.passes((*self.place_of(call), END, 0), forget=True)
 
     def pass_on(self, call: Call, parties: list[str]) -> None:
         for party in parties:
             self.post.tell(party, CALL, note=text(call))
 
-    def beside(self, call: Call) -> Live:
+    def network(self, call: Call) -> Live:
         return self.quickly(self.place_of(call), f"call of {call.caller}")
 
     def place_of(self, call: Call) -> Place:
@@ -263,12 +270,9 @@ class LeaderlessMember(Member):
     def quickly(self, place: Place, program: str) -> Live:
         for peer in self.post.peers.values():  # who was late in training need not be so now
             peer.late = peer.late and not peer.reached((END, 0))
-        net = Live(self.post, program, patience=self.patience)
-        net.place, net.phase, net.ledger = place, "inference", self.record.ledger
-        net.impatient = True
-        return net
+        return self.beside(place, program, self.patience)
 
 
 def member_kind(federation: Federation) -> type[Member]:
-    """How a party of this federation lives."""
-    return LeaderlessMember if federation.leader is None else Member
+    """The class of a party of this federation."""
+    return LeaderlessMember if federation.leader is None else LedMember

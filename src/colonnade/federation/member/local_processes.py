@@ -8,11 +8,9 @@ again, for as long as the training goes on.
 from __future__ import annotations
 
 import os
-import shutil
-import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from multiprocessing.context import ForkServerProcess
@@ -20,23 +18,16 @@ from pathlib import Path
 from random import Random, SystemRandom
 from typing import Any
 
-import tomli_w
-
-from colonnade.common.party_names import AUTHORITY
 from colonnade.common.private_files import private
 from colonnade.common.results import Result, read_results
-from colonnade.common.toml import Table, read_toml
-from colonnade.common.user_code import FACTORIES, code_folder
 from colonnade.errors import ColonnadeError, InputError
 from colonnade.federation.agreement.federation import Federation
-from colonnade.federation.keys.certificates import make_authority, make_certificate
-from colonnade.federation.keys.identity import Identity
-from colonnade.federation.member.folder import LOG, STATUS, clear
+from colonnade.federation.member.folder import LOG, STATUS
+from colonnade.federation.member.local_files import FEDERATION, prepare
 from colonnade.federation.member.member import TESTED_WITHOUT
 from colonnade.federation.member.stage import LIFE, Stage
 from colonnade.federation.member.status import read_status
 
-FEDERATION, KEYS = "federation.toml", "keys"
 POLITE = 5.0  # seconds to leave, before a process is killed
 
 
@@ -90,13 +81,13 @@ class Local:
         self.processes[party] = process
 
     def kill(self, party: str) -> None:
-        """As a power cut would."""
+        """Kill a process without warning, as a power cut would."""
         process = self.processes.pop(party)
         process.kill()
         process.join()
 
     def stop(self) -> None:
-        """Ask all to leave; kill who does not."""
+        """Ask all processes to end, and kill those that do not."""
         for process in self.processes.values():
             process.terminate()
         deadline = time.monotonic() + POLITE
@@ -108,7 +99,7 @@ class Local:
         self.processes.clear()
 
     def stage(self) -> Stage:
-        """Of the label holder; where nobody leads, of those who are not as far as others."""
+        """The stage of the label holder; where nobody leads, of the party that is least far."""
         federation = self.federation
         watched = [federation.leader] if federation.leader else self.processes
         told = [read_status(self.folder / p).get("stage") for p in watched]
@@ -197,7 +188,7 @@ def begin_chaos(every: float, seed: int | None, say: Callable[[str], None]) -> C
 
 
 def stir(local: Local, chaos: Chaos, say: Callable[[str], None]) -> None:
-    """What is due: a process to be killed, others to come back."""
+    """Kill a process if it is time, and start those again whose time has come."""
     now, stage = time.monotonic(), local.stage()
     for party, when in list(chaos.returns.items()):
         if now >= when:
@@ -216,107 +207,14 @@ def stir(local: Local, chaos: Chaos, say: Callable[[str], None]) -> None:
         chaos.schedule(now)
 
 
-# -- files -----------------------------------------------------------------------------------------
-
-
-def prepare(federation: Federation, source: Path, folder: Path) -> None:
-    """Endpoints, keys and party files of a federation on this machine."""
-    if (folder / FEDERATION).exists():
-        known = read_toml(folder / FEDERATION)
-        if _without_endpoints(known) != _without_endpoints(federation.table()):
-            raise InputError(
-                f"{folder}: holds another federation; choose another folder with --out, or start "
-                "over there with --fresh"
-            )
-    elif folder.exists() and any(folder.iterdir()):
-        raise InputError(f"{folder}: is not empty and holds no federation; choose another --out")
-    with private(folder):
-        _write_files(federation, source, folder)
-
-
-def clear_all(folder: Path, members: tuple[str, ...]) -> None:
-    """Remove what an earlier `up` left in its folder: the state of every party, files and keys."""
-    if not (folder / FEDERATION).exists():
-        return
-    before = [str(party["name"]) for party in read_toml(folder / FEDERATION).get("parties", [])]
-    for party in dict.fromkeys([*members, *before]):
-        clear(folder / party)
-        with suppress(OSError):  # not there, or not empty
-            (folder / party).rmdir()
-        (folder / f"{party}.toml").unlink(missing_ok=True)
-    shutil.rmtree(folder / KEYS, ignore_errors=True)
-    (folder / FEDERATION).unlink()
-
-
-def _write_files(federation: Federation, source: Path, folder: Path) -> None:
-    members = federation.members
-    local = federation.with_endpoints(dict(zip(members, free_addresses(len(members)), strict=True)))
-    (folder / FEDERATION).write_text(local.toml(), encoding="utf-8")
-    if federation.network.transport == "tls":
-        _make_keys(local, folder / KEYS)
-    for party in members:
-        (folder / f"{party}.toml").write_text(
-            tomli_w.dumps(party_table(federation, party, source)), encoding="utf-8"
-        )
-
-
-def _make_keys(federation: Federation, keys: Path) -> None:
-    if not Identity.of(keys, AUTHORITY).certificate.exists():
-        make_authority(keys, federation.name)
-    for party in federation.members:
-        if not Identity.of(keys, party).certificate.exists():
-            make_certificate(keys, party)
-
-
-def party_table(federation: Federation, party: str, source: Path) -> Table:
-    """The party file for this machine; its data and its own models are those of the party file
-    beside the federation file."""
-    table: Table = {"federation": FEDERATION, "party": party, "folder": party}
-    if federation.network.transport == "tls":
-        table["keys"] = KEYS
-    holds = {*federation.clients, *federation.label_holders}
-    beside = source.parent / f"{party}.toml"
-    given = read_toml(beside) if beside.exists() else {}
-    if given.get("party") == party:
-        table |= _models(given, beside)
-    if federation.rows is None or party not in holds:
-        return table
-    if not beside.exists():
-        raise InputError(
-            f"{beside}: missing; {party} has data, so its party file is needed beside {source}"
-        )
-    data = dict(given.get("data", {}))
-    if "path" in data:
-        data["path"] = str((beside.parent / Path(data["path"]).expanduser()).resolve())
-    return {**table, "data": data}
-
-
-def _models(given: Table, beside: Path) -> Table:
-    """The models of its own that a party file names, and where their modules are."""
-    models = {key: given[key] for key in FACTORIES if key in given}
-    if not models:
-        return {}
-    code = code_folder(given.get("code"), beside.parent) or beside.parent
-    return {**models, "code": str(code.resolve())}
-
-
-def _without_endpoints(table: Table) -> Table:
-    parties = [{k: v for k, v in p.items() if k != "endpoint"} for p in table.get("parties", [])]
-    return {**table, "parties": parties}
-
-
-def free_addresses(count: int) -> list[str]:
-    """Of this machine only, and free at this moment."""
-    sockets = [socket.socket() for _ in range(count)]
+def last_words(log: Path) -> str:
+    """The end of a party's log: why its process ended."""
     try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
-
-
-def last_words(path: Path) -> str:
-    lines = [line.strip() for line in path.read_text(errors="replace").splitlines() if line.strip()]
-    return " ".join(lines[-3:])[-1000:] or f"no reason given; see {path}"
+        text = log.read_text(errors="replace")
+    except FileNotFoundError:
+        return (
+            "its process ended before it had a log. A Python script that calls `up` must do so "
+            'under `if __name__ == "__main__":`, because every process imports the script'
+        )
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return " ".join(lines[-3:])[-1000:] or f"no reason given; see {log}"

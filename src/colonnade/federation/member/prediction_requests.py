@@ -7,7 +7,9 @@ from collections.abc import Callable
 import msgspec
 
 from colonnade.errors import ColonnadeError
-from colonnade.federation.member.member import AT_ONCE, Answer, Member, Question, predictions
+from colonnade.federation.member.answers import Answer, Question, predictions
+from colonnade.federation.member.member import Member
+from colonnade.federation.member.messages import AT_ONCE
 from colonnade.federation.member.stage import Stage
 from colonnade.network.wire import WireError, read_note
 

@@ -54,7 +54,8 @@ def _live(party: PartyFile, own: OwnData, console: Console, once: bool) -> Membe
             once=once,
             quota=quota,
         )
-        member.background, member.stopwatch = BackgroundWriter(member.trouble), time.perf_counter
+        kept = member.keeping
+        kept.background, kept.stopwatch = BackgroundWriter(kept.trouble), time.perf_counter
         serve(member, transport)
         with one_thread(), StatusLine(member, console) as line:
             try:

@@ -89,7 +89,7 @@ class Record:
         return [LedgerRow(*line, *count) for line, count in sums.items()]
 
     def known(self) -> Result | None:
-        """The result of an earlier life, if it came so far."""
+        """The result of an earlier process of this party, if it got so far."""
         found = [result for result in read_results(self.folder) if result.run == self.run]
         return found[0] if found else None
 

@@ -193,8 +193,10 @@ def end_noted(folder: Path, party: str) -> Iterator[None]:
 
 
 def _ended(facts: dict[str, Any], how: Stage, at: datetime, reason: str) -> dict[str, Any]:
+    """Without what was true only while the process ran: who was away, who was late."""
     ended = {"at": at.isoformat(timespec="seconds"), "during": facts["stage"], "reason": reason}
-    return {**facts, "stage": how, "ended": ended}
+    lasting = {key: value for key, value in facts.items() if key not in ("away", "late")}
+    return {**lasting, "stage": how, "ended": ended}
 
 
 def write_status(path: Path, facts: dict[str, Any]) -> None:

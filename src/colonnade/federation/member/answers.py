@@ -1,0 +1,32 @@
+"""Questions to a trained federation, and its answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from colonnade.network import is_absent
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Predictions for some rows, made without those who were absent."""
+
+    logits: Tensor  # [rows, classes]
+    absent: dict[str, str]  # and why
+
+
+@dataclass
+class Question:
+    ids: list[str]
+    reply: Callable[[Answer], None]
+
+
+def predictions(answer: Answer) -> tuple[list[int], Tensor]:
+    """Classes and probabilities."""
+    if is_absent(answer.logits):
+        return [], torch.zeros(0)
+    return answer.logits.argmax(1).tolist(), torch.softmax(answer.logits, 1)

@@ -1,0 +1,226 @@
+"""A party of a federation that the label holder leads: the label holder tests, and asks the others
+for their part in every answer; the others do what they are asked."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from typing import Any, get_args
+
+import msgspec
+
+from colonnade.common.results import LedgerRow
+from colonnade.common.text import with_reasons
+from colonnade.errors import ColonnadeError
+from colonnade.federation.member.answers import Answer
+from colonnade.federation.member.member import TESTED_WITHOUT, Member
+from colonnade.federation.member.messages import Account, Call, Line, done_with, text
+from colonnade.federation.member.record import lines_of
+from colonnade.federation.member.stage import Stage
+from colonnade.learning.training import measure
+from colonnade.network.clock import SECOND
+from colonnade.network.faults import Phase
+from colonnade.network.joining import finish
+from colonnade.network.live import Live, Rejoin, round_of
+from colonnade.network.parts import Parts, Version
+from colonnade.network.post import CALL, END
+from colonnade.network.wire import WireError, read_note
+
+log = logging.getLogger(__name__)
+
+CALLS = 64  # of the label holder's, that wait to be answered
+
+
+class LedMember(Member):
+    def __init__(self, *arguments: Any, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self.calls: deque[tuple[int, Call]] = deque(maxlen=CALLS)  # with the era they belong to
+        self.answered = (0, 0)  # era and number of the last call
+        self.silences: dict[int, dict[str, str]] = {}  # by call: who was not heard, and why
+
+    async def afterwards(self) -> None:
+        await (self.lead() if self.post.leads else self.answer())
+
+    @property
+    def leader(self) -> str:
+        assert self.federation.leader is not None
+        return self.federation.leader
+
+    # -- the label holder asks --------------------------------------------------------------------
+
+    async def lead(self) -> None:
+        await self.prepare_test()
+        if self.state.result is None:
+            metrics, notes = await self.test()
+            await self.collect_accounts()
+            self.state.metrics |= metrics
+            unlabelled = self.algorithm.unlabelled_rounds
+            notes += self.about_the_model() + self.attendance.notes(unlabelled)
+            self.report_result(metrics, notes)
+        self.state.stage = Stage.ANSWERING
+        while not self.once:
+            question = await self.next_question()
+            if question is None:
+                await self.test_again()
+            else:
+                question.reply(await self.ask(question.ids))
+        self.call(Call(self.asked, over=True))
+        self.over = True
+
+    def choose_version(self) -> None:
+        """Choose the committed version that is used from now on: the one that an earlier process of
+        this party used, else the best one."""
+        chosen = self.version_before if self.keeping.trained_before else None
+        version = None if chosen is None else msgspec.convert(chosen, Version)
+        if version is None or not self.keeping.use(version):
+            nothing = Parts()
+            have = lambda party, v: (  # noqa: E731
+                self.post.parts if party == self.party else self.post.parts_of.get(party, nothing)
+            ).have(v)
+            best = self.algorithm.training.ballot.chosen(self.net, have)
+            if best is None or not self.keeping.use(best.version):
+                raise ColonnadeError(f"{self.party}: no version of the model was kept to its end")
+            self.keeping.keep(END - 1)
+        for line in self.about_the_model():
+            log.warning("%s: %s", self.party, line)
+
+    async def test_again(self) -> None:
+        """Test with the parties that the first test missed. The new result replaces the old one if
+        no party was missing."""
+        log.info("%s: testing again, with %s", self.party, ", ".join(sorted(self.missed_in_test)))
+        before, self.missed_in_test = self.state.result, set()
+        metrics, notes = await self.test()
+        if self.missed_in_test or before is None:
+            return
+        kept = [note for note in before.notes if not note.startswith(TESTED_WITHOUT)]
+        self.report_result(metrics, [*kept, *(n for n in notes if n not in kept)])
+
+    async def test(self) -> tuple[dict[str, float], list[str]]:
+        """Metrics on the test rows, and what must be said about them."""
+        notes, part = list(self.own.data.notes), self.algorithm.data.test
+        if not part.rows:
+            return {}, notes
+        answer = await self.ask_until_heard()
+        if answer.absent:
+            notes.append(f"{TESTED_WITHOUT} {with_reasons(answer.absent)}")
+            self.missed_in_test = set(answer.absent)
+        return measure(answer.logits, part.y, "test"), notes
+
+    async def ask(self, ids: list[str] | None) -> Answer:
+        """Predict these rows with every party that is present."""
+        self.asked += 1
+        call = Call(self.asked, ids, version=self.version)
+        there = self.post.present()
+        self.call(call)
+        net = self.network(call)
+        logits = await self.algorithm.predict(net, self.part(ids))
+        await self.hear_out(call, [p for p in there if p not in net.silent])
+        told = self.silences.pop(call.number, {})
+        self.post.passes(done_with(call), forget=True)
+        self.keeping.note()
+        return Answer(logits, self.absent(there, net.silent, told))
+
+    async def hear_out(self, call: Call, parties: list[str]) -> None:
+        """Wait until these parties are done with a call and have told whom they did not hear."""
+        place, limit = done_with(call), self.clock.now + int(self.patience * SECOND)
+        peers = [self.post.peers[party] for party in parties]
+        while any(k.there and not k.reached(place) for k in peers) and self.clock.now < limit:
+            await self.clock.wait(self.post.news, limit)
+
+    async def collect_accounts(self) -> None:
+        """Ask every party for its ledger, and wait for the answers as long as `patience` allows."""
+        self.call(Call(self.asked, account=True))
+        limit = self.clock.now + int(self.patience * SECOND)
+        while self.clock.now < limit and set(self.post.present()) - self.record.told.keys():
+            await self.clock.wait(self.post.news, limit)
+
+    def call(self, call: Call) -> None:
+        for party in self.post.present():
+            self.post.tell(party, CALL, note=text(call))
+
+    # -- and the others answer --------------------------------------------------------------------
+
+    async def answer(self) -> None:
+        """Answer calls of the label holder until the federation is over, or until the label holder
+        has started a new training."""
+        era = self.post.era
+        while not self.over and (self.post.era == era or self.leader_is_done()):
+            if self.post.era != era and self.post.peers[self.leader].fronts:
+                era = self.post.era
+                finish(self.post)  # the label holder was away, and asks who is ready
+            if not self.calls:
+                await self.clock.wait(self.post.news, self.clock.now + SECOND)
+                self.keeping.note()
+                continue
+            asked_in, call = self.calls.popleft()
+            if asked_in == self.post.era and (asked_in, call.number) > self.answered:
+                self.answered = (asked_in, call.number)
+                await self.heed(call)
+                self.keeping.note()
+
+    async def heed(self, call: Call) -> None:
+        """Compute this party's part of an answer, then tell the label holder that it is done and
+        which parties were not heard."""
+        silent = {self.party}
+        try:
+            if self.knows(call) and self.keeping.use(call.version):
+                net = self.network(call)
+                await self.algorithm.predict(net, self.part(call.ids))
+                silent = net.silent
+        except Rejoin:
+            return
+        except Exception as error:
+            self.post.refuse(self.leader, "a call that cannot be answered", error)
+        if silent:
+            told = Account(number=call.number, silent=sorted(silent))
+            self.post.tell(self.leader, CALL, note=text(told))
+        self.post.reach(done_with(call))
+        for party in self.post.present():
+            self.post.beat(party)
+
+    def leader_is_done(self) -> bool:
+        fronts = self.post.peers[self.leader].fronts.values()
+        return all(round_of(front, ()) >= END - 1 for front in fronts)  # or nothing is known yet
+
+    def called(self, sender: str, note: str) -> None:
+        if sender != self.federation.leader:
+            if not self.post.leads:
+                raise WireError("an account, which is for the label holder")
+            self.told(sender, read_note(note, Account))
+            return
+        call = read_note(note, Call)
+        if call.over:
+            self.over = self.once
+        elif call.account:
+            rows = [Line(*msgspec.structs.astuple(row)) for row in self.record.rows()]
+            alone = self.attendance.alone[self.party]
+            self.post.tell(sender, CALL, note=text(Account(rows, alone=alone)))
+        else:
+            self.calls.append((self.post.era, call))
+
+    def told(self, sender: str, account: Account) -> None:
+        if account.silent and account.number == self.asked:
+            reasons = self.silences.setdefault(account.number, {})
+            for party in self.post.peers.keys() & set(account.silent):
+                own = "lacks some of these rows" if party == sender else f"not heard by {sender}"
+                reasons.setdefault(party, own)
+            return
+        self.attendance.alone[sender] = account.alone
+        if account.rows:
+            kinds = {exchange.kind for exchange in self.algorithm.exchanges}
+            for row in account.rows:
+                to = row.receiver in self.federation.members
+                if row.sender != sender or not to or row.kind not in kinds:
+                    raise WireError("an account of what it cannot have sent")
+                if row.phase not in get_args(Phase):
+                    raise WireError("an account of a phase that there is not")
+            rows = [LedgerRow(*msgspec.structs.astuple(row)) for row in account.rows]
+            self.record.told[sender] = lines_of(rows)
+
+    def network(self, call: Call) -> Live:
+        """The network over which the messages of one call go."""
+        # The label holder waits for those who wait for others.
+        patience = self.patience if self.post.leads else self.patience / 2
+        # The version is part of the place: a message of another version is for another place.
+        place = (END, call.number, *(call.version or ()))
+        return self.beside(place, f"call {call.number}", patience)

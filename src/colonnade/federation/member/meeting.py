@@ -1,0 +1,78 @@
+"""What parties find out about each other when they meet: whether their files and rows fit together,
+and whether two processes have the same certificate."""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime
+
+from colonnade.common.text import printable
+from colonnade.errors import Unsuited
+from colonnade.federation.agreement.digest import differences
+from colonnade.federation.agreement.federation import Federation
+from colonnade.federation.member.known_code import KnownCode
+from colonnade.federation.member.messages import Greeting, text
+from colonnade.federation.member.own_data import OwnData
+from colonnade.network.post import Post
+from colonnade.network.wire import read_note
+
+log = logging.getLogger(__name__)
+
+
+class Meeting:
+    """What one party knows of those it has met."""
+
+    def __init__(self, federation: Federation, own: OwnData, post: Post, codes: KnownCode) -> None:
+        self.federation, self.own, self.post, self.codes = federation, own, post, codes
+        self.complaints: dict[str, str] = {}  # what is wrong → with whom
+        self.agreeing: set[str] = set()  # parties whose files and rows fit ours
+        self.strangers: set[str] = set()  # parties that have another federation file
+        self.preferring: dict[str, int] = {}  # party → which life of this party it listens to
+
+    def greeting(self) -> str:
+        """What this party tells whom it meets."""
+        own = self.own
+        return text(Greeting(self.federation.digests, own.fingerprint, dict(own.code)))
+
+    def greeted(self, sender: str, note: str) -> str:
+        """Why this party cannot work with the sender; "" if it can."""
+        theirs = read_note(note, Greeting)
+        self.codes.hear(sender, theirs.code)
+        found = self._mismatch(sender, theirs)
+        if not found:
+            self.agreeing.add(sender)
+        elif sender not in self.complaints.values():  # one is enough
+            self.complaints[found] = sender
+            log.error("%s", found)
+        return found
+
+    def _mismatch(self, sender: str, theirs: Greeting) -> str:
+        if differing := differences(self.federation.digests, theirs.digests):
+            self.strangers.add(sender)
+            keys = printable(", ".join(differing))
+            return f"the federation file of {sender} differs from ours in {keys}"
+        if self.own.fingerprint and theirs.rows and theirs.rows != self.own.fingerprint:
+            return f"{sender} has other rows than we: the ids of the aligned rows differ"
+        return ""
+
+    def outvoted(self) -> Unsuited:
+        """Where nobody leads: the error of a party whose neighbours have other files or rows."""
+        return Unsuited(f"{'; '.join(self.complaints)}; all parties need the same")
+
+    def twice(self, sender: str, life: int) -> None:
+        """Two processes have this party's certificate, and `sender` says which one it listens to.
+        The other one ends; not because a single member says so, unless that one leads."""
+        known, self.preferring[sender] = self.preferring.get(sender), life
+        if life == self.post.born:
+            if known != life:
+                log.warning("a second process has our certificate; %s listens to us only", sender)
+            return
+        there = self.post.present()
+        against = [p for p in there if self.preferring.get(p, self.post.born) != self.post.born]
+        if sender == self.federation.leader or 2 * len(against) > len(there):
+            since = datetime.fromtimestamp(life / 1000, UTC)
+            raise Unsuited(
+                f"{self.post.party}: another process with this party's certificate takes part "
+                f"already, started {since:%Y-%m-%d %H:%M:%S} UTC by its clock, says {sender}. "
+                "Start a party once; if you did, somebody else has its key"
+            )

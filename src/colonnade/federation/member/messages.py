@@ -1,0 +1,72 @@
+"""What parties write to each other beside the messages of an algorithm: greetings, calls of who
+asks for predictions, and accounts of what left a party. All of it is checked when it is read."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from colonnade.common.user_code import Source
+from colonnade.network.parts import Version
+from colonnade.network.post import END
+from colonnade.network.wire import Count, Name
+
+AT_ONCE = 1024  # rows of one question
+AMOUNT = 2**46  # messages or bytes of one line of an account; their sums fit into 64 bits
+
+CodeKey = Annotated[str, msgspec.Meta(max_length=200, pattern=r"^[A-Za-z0-9_. ]+\Z")]
+
+
+class Greeting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What parties tell each other when they meet."""
+
+    digests: dict[Name, Name]  # of the federation file, by key
+    rows: Name = ""  # fingerprint of the ids of the aligned rows
+    code: Annotated[dict[CodeKey, Source], msgspec.Meta(max_length=32)] = {}  # of its own
+
+
+class Call(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the label holder asks of everybody once the training is over."""
+
+    number: Count
+    ids: Annotated[list[str], msgspec.Meta(min_length=1, max_length=AT_ONCE)] | None = (
+        None  # None: the test rows
+    )
+    account: bool = False  # tell what left you, instead
+    over: bool = False  # there will be no more
+    caller: Name = ""  # where it is not the label holder who asks
+    version: Version | None = None  # of the model that answers
+
+
+Amount = Annotated[int, msgspec.Meta(ge=0, le=AMOUNT)]
+
+
+class Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A row of a ledger, as another party tells it."""
+
+    phase: Name
+    sender: Name
+    receiver: Name
+    kind: Name
+    messages: Amount
+    bytes: Amount
+
+
+class Account(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the others tell the label holder: what left them, or who was silent when they were
+    called."""
+
+    rows: list[Line] = []
+    number: Count = 0  # of the call
+    silent: list[Name] = []
+    alone: Count = 0  # rounds without labels that the sender did
+
+
+def done_with(call: Call) -> tuple[int, ...]:
+    """The place after all that a call asks for."""
+    return (END, call.number, END, 0)
+
+
+def text(value: msgspec.Struct) -> str:
+    return msgspec.json.encode(value).decode()

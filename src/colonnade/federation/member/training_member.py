@@ -1,0 +1,255 @@
+"""A party that joins a federation and trains with the others. It keeps its state as it goes, so
+that it goes on after a crash.
+
+It knows nothing of processes, certificates and terminals: the same code runs over Zenoh and, under
+test, through storms in virtual time.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from colonnade.common.results import Result
+from colonnade.errors import Unsuited
+from colonnade.federation.agreement.federation import Federation
+from colonnade.federation.member.attendance import Attendance
+from colonnade.federation.member.keeping import Keeping
+from colonnade.federation.member.known_code import KnownCode
+from colonnade.federation.member.meeting import Meeting
+from colonnade.federation.member.own_data import OwnData
+from colonnade.federation.member.record import Record
+from colonnade.federation.member.stage import Stage
+from colonnade.learning.algorithm import Algorithm
+from colonnade.learning.training import Point
+from colonnade.learning.versions import Store
+from colonnade.network.clock import SECOND
+from colonnade.network.joining import finish, take_part
+from colonnade.network.live import Live
+from colonnade.network.parts import Version
+from colonnade.network.post import END, Post
+from colonnade.network.quota import Quota
+from colonnade.network.tally import Tally
+from colonnade.network.transport.transport import Transport
+
+log = logging.getLogger(__name__)
+
+SLACK = 2  # rounds that do not matter
+CHANGES = 100  # lines about one party that comes or leaves, before they are counted only
+
+
+@dataclass
+class State:
+    """What a status line shows."""
+
+    stage: Stage = Stage.STARTING
+    round: int = 0
+    rounds: int = 0
+    metrics: dict[str, float] = field(default_factory=dict)
+    result: Result | None = None
+
+
+class TrainingMember:
+    """`born` grows with every start of this party: the time in milliseconds. `once`: leave when
+    training and test are over, instead of answering questions. `quota`: that of the transport, if
+    it has one."""
+
+    def __init__(
+        self,
+        federation: Federation,
+        own: OwnData,
+        transport: Transport,
+        folder: Path,
+        *,
+        born: int,
+        once: bool = False,
+        quota: Quota | None = None,
+    ) -> None:
+        self.federation, self.own, self.folder = federation, own, folder
+        self.party, self.clock, self.transport = transport.party, transport.clock, transport
+        self.once, self.over = once, False
+        self.algorithm = self._algorithm()
+        self.post = self._post(born, quota)
+        self.codes = KnownCode(folder, own.code)
+        self.meeting = Meeting(federation, own, self.post, self.codes)
+        self.post.greeting = self.meeting.greeting()
+        self.attendance = Attendance(self.party, tuple(self.post.peers))
+        self.record = Record(folder, federation)
+        self.keeping = Keeping(self.algorithm, folder, self.record, self.clock, self.facts)
+        self.state = State(rounds=self.algorithm.total_rounds)
+        self.version_before: Any = None  # of the model that an earlier process used
+        self._seen = Tally(log, first=CHANGES)
+
+    def _algorithm(self) -> Algorithm:
+        algorithm = self.federation.algorithm(self.own.models)
+        algorithm.own_code = self.own.code
+        algorithm.training.extra_epochs = self.federation.network.extra_epochs
+        algorithm.training.behind = self.behind
+        algorithm.training.keep_now = lambda: self.keeping.keep(self.net.rounds_begun)
+        return algorithm
+
+    def _post(self, born: int, quota: Quota | None) -> Post:
+        federation, net = self.federation, self.federation.network
+        post = Post(
+            self.algorithm.world(topology=net.graph),
+            self.transport,
+            leader=federation.leader,
+            federation=federation.hash,
+            neighbours=federation.neighbours(self.party),
+            born=born,
+            grace=2 * net.lease,
+            quota=quota or Quota(net.quota_bytes, own=self.party),
+        )
+        post.on_greeting, post.on_call = self.greeted, self.called
+        post.on_change, post.on_twice = self.changed, self.twice
+        post.returns, post.silence = net.returns, net.silence
+        post.loudness.multiple = net.loudness or math.inf
+        return post
+
+    @property
+    def version(self) -> Version | None:
+        """The version of the model in use."""
+        return self.keeping.version
+
+    # -- the life of a party ----------------------------------------------------------------------
+
+    async def live(self) -> None:
+        start = Live(self.post)
+        self.codes.hear(self.party, self.own.code)
+        self.algorithm.join(start, self.own.data)
+        versions = self.algorithm.training.versions
+        versions.store = Store(self.algorithm, self.folder / "checkpoints", self.party)
+        self.resume(start)
+        versions.recall()
+        versions.announce(start)
+        self.record.begin()
+        self.state.stage = Stage.WAITING
+        self.post.listen()
+        resume_at = min(start.resume_at, END - 1)
+        while not self.over:
+            await self.take_part(resume_at)
+            await self.afterwards()
+        self.keeping.attempt(self.record.keep)  # with what left in the test, and in answers
+        self.state.stage = Stage.DONE
+
+    def resume(self, net: Live) -> None:
+        """Go on from the checkpoint of an earlier process of this party."""
+        if (kept := self.keeping.resume(net)) is None:
+            return
+        far = "trained already" if self.keeping.trained_before else f"{net.resume_at:,} rounds"
+        log.info("%s: going on from its checkpoint: %s", self.party, far)
+        self.attendance.restore(kept.get("attendance"))
+        self.version_before = kept.get("version")
+        missed = kept.get("missed", [])
+        self.post.missed = {tuple(place): set(names) for place, names in missed}
+        self.state.round = min(net.resume_at, self.state.rounds)
+
+    def facts(self) -> dict[str, Any]:
+        """What a checkpoint holds of this party beside the algorithm's state."""
+        missed = [[list(place), sorted(names)] for place, names in self.post.missed.items()]
+        return {"attendance": self.attendance.facts(), "missed": missed}
+
+    async def afterwards(self) -> None:
+        """Once trained: the test, then questions, until it is over."""
+        raise NotImplementedError
+
+    async def take_part(self, resume_at: int) -> None:
+        """Train to the end, from wherever the others are."""
+        net = self.federation.network
+        await take_part(
+            self.post,
+            self.train,
+            resume_at=resume_at,
+            unlabelled=self.algorithm.unlabelled_rounds,
+            own_rounds=self.algorithm.own_rounds(self.party),
+            gather=net.gather,
+            patience=net.patience,
+        )
+        self.state.stage = Stage.TRAINED
+        finish(self.post)
+
+    async def train(self, net: Live) -> None:
+        self.net, net.ledger = net, self.record.ledger
+        net.watch, self.algorithm.training.watch = self.began, self.learnt
+        self.state.stage = Stage.TRAINING
+        self.keeping.begin(net)
+        await self.algorithm.train(net)
+        if self.algorithm.training.versions.parts:
+            self.keeping.keep(END - 1)
+        else:
+            log.warning("%s: untrained: it came too late for a part of the model", self.party)
+
+    def began(self, round: int) -> None:
+        self.state.round = round + 1
+        if self.keeping.due:
+            self.keeping.keep(round, at_once=False)
+        if round < self.algorithm.unlabelled_rounds:  # each for itself
+            self.attendance.alone[self.party] += 1
+        elif not self.algorithm.training.frozen:
+            self.attendance.count(round, self.taking_part(round))
+
+    def taking_part(self, round: int) -> list[str]:
+        lately = (round - 1, 0)
+        known = self.post.peers.items()
+        return [p for p, k in known if k.there and not k.late and (round < 2 or k.reached(lately))]
+
+    def behind(self) -> list[str]:
+        """Those who are there, or may be back soon, and took part in fewer rounds than a training
+        has."""
+        rounds = self.algorithm.training.usual_rounds - SLACK
+        few = [party for party in self.post.peers if self.attendance.seen[party].rounds < rounds]
+        lately = self.clock.now - int(self.post.returns * SECOND)
+        known = {party: self.post.peers[party] for party in few}
+        return [party for party, peer in known.items() if peer.there or peer.since > lately]
+
+    def learnt(self, point: Point) -> None:
+        self.record.add(point)
+        self.state.metrics = point.metrics
+
+    def leave(self) -> None:
+        """Write the state before the process ends."""
+        if self.state.stage == Stage.TRAINING:
+            self.keeping.keep(max(0, self.net.rounds_begun - 1))
+        else:
+            self.keeping.attempt(self.record.keep)
+
+    # -- what others say --------------------------------------------------------------------------
+
+    def called(self, sender: str, note: str) -> None:
+        """A note of the sender about predictions."""
+        raise NotImplementedError
+
+    def greeted(self, sender: str, note: str) -> None:
+        """Parties that cannot work together find out when they meet."""
+        found = self.meeting.greeted(sender, note)
+        waiting = self.state.stage == Stage.WAITING
+        if found and sender == self.federation.leader and waiting:
+            raise Unsuited(f"{found}; all parties need the same, so ask {sender} for theirs")
+
+    def twice(self, sender: str, life: int) -> None:
+        self.meeting.twice(sender, life)
+
+    def changed(self, party: str, there: bool) -> None:
+        if there:
+            self._seen.add(party, "there", level=logging.INFO)
+        elif not self.over:
+            self._seen.add(party, f"away; {self.without(party)}", level=logging.INFO)
+
+    def without(self, party: str) -> str:
+        """What this party does about a party that is away, in words."""
+        if party == self.federation.leader or self.state.stage == Stage.WAITING:
+            return "waiting for it"
+        if self.state.stage != Stage.TRAINING:
+            return "going on without it"
+        missing = getattr(self.federation.method, "missing", "zeros")
+        if missing in ("wait", "retry"):
+            return "waiting for it where its part is needed"
+        return f"going on without it ({missing})"
+
+    def away(self) -> dict[str, float]:
+        """The parties that are away, and for how many seconds."""
+        now = self.clock.now
+        return {p: (now - k.since) / SECOND for p, k in self.post.peers.items() if not k.there}
