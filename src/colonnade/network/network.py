@@ -11,7 +11,8 @@ counts, exactly what leaves each party.
 3. Randomness comes from named streams (root seed, party, purpose), never from global state.
 4. Every party executes every `send`, in the same order; messages are matched by (program, round,
 step).
-5. Programs that run at their own pace are started with `concurrently`; each has its own rounds.
+5. Programs that run at their own pace are started with `concurrently`; each has its own rounds, and
+may have its own leader. A party computes for one of them at a time, and who is down is down in all.
 """
 
 from __future__ import annotations
@@ -37,15 +38,13 @@ from colonnade.network.inbox import Inbox
 from colonnade.network.ledger import Ledger
 from colonnade.network.parcel import ALL, Parcel, Wait
 from colonnade.network.parts import Parts, Version
-from colonnade.network.samplers import Calm, Passage, Sampler
+from colonnade.network.program_counter import AFTER, END, MAIN, ProgramCounter
+from colonnade.network.samplers import Calm, Passage, Sampler, Shared
 from colonnade.network.topology import Group, Links, Topology, links_between
 
 ATTEMPTS = 1000  # after so many lost attempts a party that must answer counts as gone for good
-AFTER = 1 << 20  # the step after a loop of rounds: the same for those who ran it and who skipped it
 
 DECISION, DECISION_BYTES = "decision", 4  # of `agree`, in the ledger: a float32 each
-
-Place = tuple[int, ...]  # of an exchange in the whole choreography, in the order of the program
 
 
 Item = TypeVar("Item", covariant=True)
@@ -80,18 +79,47 @@ class World:
         return tuple(dict.fromkeys(party for group in self.groups for party in group.parties))
 
 
+@dataclass(frozen=True)
+class Program:
+    """One of several programs that run side by side, with a leader of its own: a party by its name,
+    or a group with one member. None: nobody leads it."""
+
+    run: Callable[[Any], Coroutine[Any, Any, None]]
+    leader: str | Group | None
+
+    def leading_party(self, world: World) -> str | None:
+        """The name of the leader; ValueError if there is no such party."""
+        if self.leader is None:
+            return None
+        parties = self.leader.parties if isinstance(self.leader, Group) else (self.leader,)
+        if len(parties) != 1 or parties[0] not in world.parties:
+            raise ValueError(
+                f"a program is led by one party of {', '.join(world.parties)}; "
+                f"found {', '.join(parties) or 'nobody'}"
+            )
+        return parties[0]
+
+
+Run = Callable[[Any], Coroutine[Any, Any, None]]
+
+
 class Network(ABC):
     """See the module's five rules."""
 
     def __init__(self, world: World, program: str = "main") -> None:
         self.world = world
         self.program = program
-        self.place: Place = ()  # where this program stands in the one that started it
+        self.origin: ProgramCounter = MAIN  # where this program was started
         self.phase: Phase = "training"
         self.round = 0
         self.rounds_begun = 0
         self.resume_at = 0  # rounds before this one were done before a restart
+        # Rounds done by each program that runs side by side with others, by its origin. Shared by
+        # all programs of this process, and kept in its checkpoint.
+        self.rounds_by_program: dict[ProgramCounter, int] = {}
         self.watch: Callable[[int], None] = lambda round: None  # told about every round begun
+        # Told about every round that a program begins which runs side by side with others.
+        self.watch_side_by_side: Callable[[Network], None] = lambda net: None
         self.step = 0
         self.ledger = Ledger()
         self.everyone = Group("everyone", world.parties, "owner")
@@ -101,6 +129,7 @@ class Network(ABC):
         self._samplers: dict[str, Sampler] = {}
         self._rounds_before = 0  # what faults that go on have seen already
         self._children = 0
+        self._shared: Shared = Calm().side_by_side(0)  # of the programs that run side by side
         self._delays: DelaySampler | None = None
         if world.delays.any:
             self._delays = world.delays.sampler(seed_of(world.seed, "delays", program))
@@ -149,9 +178,10 @@ class Network(ABC):
         is repeated until it has come through."""
 
     @abstractmethod
-    async def concurrently(self, *programs: Callable[[Self], Coroutine[Any, Any, None]]) -> None:
-        """Programs that share the parties' state but go at their own pace, each on a network of its
-        own."""
+    async def concurrently(self, *programs: Run | Program) -> None:
+        """Run programs that share the parties' state but go at their own pace, each on a network of
+        its own, until all have ended. A plain function follows the leader of this program; a
+        `Program` names another leader, or none. Every party starts all of them."""
 
     def rounds(self, schedule: Schedule[Item], *, unhurried: bool = False) -> Rounds[Item]:
         """`async for item in net.rounds(schedule)`: the shared round counter. A second loop in the
@@ -236,9 +266,19 @@ class Network(ABC):
         return self._links[src, dst]
 
     @property
-    def at(self) -> Place:
-        """Where the program is: rounds begun and steps, outermost first."""
-        return (*self.place, self.rounds_begun, self.step)
+    def at(self) -> ProgramCounter:
+        """The program counter."""
+        return self.origin.at(self.rounds_begun, self.step)
+
+    @property
+    def branch(self) -> ProgramCounter:
+        """Which of the programs that run side by side this is, or is part of."""
+        return self.origin.branch
+
+    @property
+    def round_is_open(self) -> bool:
+        """Whether a round has begun and not ended."""
+        return self.rounds_begun > 0 and self.step < AFTER
 
     def restart_round(self, rounds: int) -> int:
         """Where a party goes on that starts again after so many rounds: what is sent once, in an
@@ -300,10 +340,6 @@ class Network(ABC):
             f'such as missing = "zeros".'
         )
 
-    def _child_name(self) -> str:
-        self._children += 1
-        return f"{self.program}/{self._children - 1}"
-
     def _within(self, child: Self, phase: Phase) -> Self:
         self.step += 1
         child = self._child(child, self.at)
@@ -315,12 +351,56 @@ class Network(ABC):
             child._rounds_before = self._rounds_before + self.round + 1
         return child
 
-    def _child(self, child: Self, place: Place) -> Self:
-        child.place = place
+    def _run_of(self, program: Run | Program) -> Run:
+        """What a program does; in a simulation nobody follows a leader."""
+        if not isinstance(program, Program):
+            return program
+        program.leading_party(self.world)  # or the error that says what is wrong with it
+        return program.run
+
+    def _children_of(self, count: int) -> list[Self]:
+        """The networks of so many programs that start here side by side."""
+        self.step += 1
+        self._shared = self._sampler.side_by_side(seed_of(self.world.seed, "faults", *self.at))
+        children = []
+        for k in range(count):
+            child = self._child(self._beside(f"{self.program}/{self._children + k}"), self.at)
+            child.origin = self.at.beside(k)
+            child.resume_at = max(child.resume_at, self.rounds_by_program.get(child.origin, 0))
+            child._samplers[child.phase] = self._shared.sampler()
+            child._rounds_before = self._rounds_before + self.rounds_begun
+            children.append(child)
+        self._children += count
+        return children
+
+    def _joined(self, children: Sequence[Self]) -> None:
+        """The programs have ended."""
+        self._shared.settle()
+        self._rounds_before += max((child.rounds_begun for child in children), default=0)
+        for child in children:
+            if self.round_is_open:  # a round that is done again is done as a whole
+                self.rounds_by_program.pop(child.origin, None)
+            else:
+                self.rounds_by_program[child.origin] = END
+
+    @abstractmethod
+    def _beside(self, program: str) -> Self:
+        """A network of another program of the same parties."""
+
+    def _child(self, child: Self, origin: ProgramCounter) -> Self:
+        child.origin = origin
         if self.rounds_begun < self.resume_at:  # in the past, as is all that happens within
             child.resume_at = sys.maxsize
         child.phase, child.ledger, child._links = self.phase, self.ledger, self._links
+        child.rounds_by_program = self.rounds_by_program
+        child.watch_side_by_side = self.watch_side_by_side
         return child
+
+    def _count_round(self, done: int) -> None:
+        """This program has done so many rounds."""
+        if self.origin and self.origin[-1] < 0:
+            self.rounds_by_program[self.origin] = done
+            self.watch_side_by_side(self)
 
 
 class Rounds(Generic[Item]):
@@ -345,11 +425,13 @@ class Rounds(Generic[Item]):
         if self.next >= len(self.schedule):
             self.net.step = max(self.net.step, AFTER)
             self.net.unhurried = False
+            self.net._count_round(self.net.rounds_begun)
             raise StopAsyncIteration
         await self.net._meet()
         self.net.round, self.net.step = self.net.rounds_begun, 0
         self.net.rounds_begun += 1
         self.net.watch(self.net.round)
+        self.net._count_round(self.net.round)
         self.next += 1
         return self.schedule[self.next - 1]
 

@@ -18,9 +18,11 @@ from colonnade.learning.settings import Settings
 from colonnade.learning.task import Task
 from colonnade.network import Network, ProjectedNetwork, StackedNetwork, World
 from colonnade.network.clock import SECOND, Clock, WallClock
-from colonnade.network.joining import finish, take_part
-from colonnade.network.live import Live
-from colonnade.network.post import END, Post
+from colonnade.network.live.following import finish
+from colonnade.network.live.joining import take_part
+from colonnade.network.live.network import Live
+from colonnade.network.live.post import Post
+from colonnade.network.program_counter import END, ProgramCounter
 from colonnade.network.transport.memory import MemoryTransport
 from colonnade.network.transport.transport import Transport
 
@@ -151,7 +153,7 @@ async def _live(algorithm: Algorithm, post: Post) -> Trained:
     finish(post)
     ended, (net,) = post.clock.now, nets
     test = Live(post, "test", patience=PATIENCE)
-    test.place, test.phase, test.ledger = (END, 1), "inference", net.ledger
+    test.origin, test.phase, test.ledger = ProgramCounter((END, 1)), "inference", net.ledger
     metrics = await algorithm.test(test) if algorithm.data.test.rows else {}
     return Trained(algorithm, net, metrics, ended / SECOND)
 

@@ -39,10 +39,15 @@ from colonnade.learning.versions import Store
 from colonnade.network import ABSENT, is_absent
 from colonnade.network.clock import SECOND, Signal
 from colonnade.network.faults import Phase
-from colonnade.network.joining import finish, take_part
-from colonnade.network.live import Live, Rejoin, round_of
+from colonnade.network.live.following import finish
+from colonnade.network.live.joining import take_part
+from colonnade.network.live.messages import CALL
+from colonnade.network.live.network import Live
+from colonnade.network.live.peers import Peer
+from colonnade.network.live.post import Post
+from colonnade.network.live.waiting import Rejoin
 from colonnade.network.parts import Parts, Version
-from colonnade.network.post import CALL, END, Peer, Post
+from colonnade.network.program_counter import END, MAIN, ProgramCounter
 from colonnade.network.quota import Quota
 from colonnade.network.tally import Tally
 from colonnade.network.transport.transport import Transport
@@ -181,8 +186,8 @@ class Member:
         self.attendance = Attendance(self.party, tuple(self.post.peers))
         self.record = Record(folder, federation)
         self.state = State(rounds=self.algorithm.total_rounds)
-        self.calls: deque[tuple[int, Call]] = deque(maxlen=CALLS)  # with the era they belong to
-        self.answered = (0, 0)  # era and number of the last call
+        self.calls: deque[tuple[int, Call]] = deque(maxlen=CALLS)  # with their generation
+        self.answered = (0, 0)  # generation and number of the last call
         self.silences: dict[int, dict[str, str]] = {}  # by call: who was not heard, and why
         self.version: Version | None = None  # of the model in use
         self.saved: Version | None = None  # of the model in the folder
@@ -220,7 +225,7 @@ class Member:
             self.attendance.restore(kept.get("attendance"))
             self.version_before = kept.get("version")
             missed = kept.get("missed", [])
-            self.post.missed = {tuple(place): set(names) for place, names in missed}
+            self.post.missed = {ProgramCounter(o): set(names) for o, names in missed}
             self.state.round = min(start.resume_at, self.state.rounds)
         versions.recall()
         versions.announce(start)
@@ -297,7 +302,7 @@ class Member:
         """So that a restart goes on from here; without room on the disk, from where it was kept
         before. Unless `at_once`, a thread of its own does the writing."""
         begun, self._kept = self.stopwatch(), self.clock.now
-        missed = [[list(place), sorted(names)] for place, names in self.post.missed.items()]
+        missed = [[list(o), sorted(names)] for o, names in self.post.missed.items()]
         facts = {"attendance": self.attendance.facts(), "version": self.version, "missed": missed}
         if self.background is not None and at_once:
             self.background.wait()
@@ -529,17 +534,17 @@ class Member:
 
     async def answer(self) -> None:
         """Until it is over, or the label holder has begun anew and is not done."""
-        era = self.post.era
-        while not self.over and (self.post.era == era or self.leader_is_done()):
-            if self.post.era != era and self.post.peers[self.leader].fronts:
-                era = self.post.era
+        generation = self.post.generation
+        while not self.over and (self.post.generation == generation or self.leader_is_done()):
+            if self.post.generation != generation and self.post.peers[self.leader].positions:
+                generation = self.post.generation
                 finish(self.post)  # the label holder was away, and asks who is ready
             if not self.calls:
                 await self.clock.wait(self.post.news, self.clock.now + SECOND)
                 self.note()
                 continue
             asked_in, call = self.calls.popleft()
-            if asked_in == self.post.era and (asked_in, call.number) > self.answered:
+            if asked_in == self.post.generation and (asked_in, call.number) > self.answered:
                 self.answered = (asked_in, call.number)
                 await self.heed(call)
                 self.note()
@@ -569,8 +574,8 @@ class Member:
         return self.federation.leader
 
     def leader_is_done(self) -> bool:
-        fronts = self.post.peers[self.leader].fronts.values()
-        return all(round_of(front, ()) >= END - 1 for front in fronts)  # or nothing is known yet
+        counters = self.post.peers[self.leader].positions.values()
+        return all(c.rounds_done(MAIN) >= END - 1 for c in counters)  # or nothing is known yet
 
     def called(self, sender: str, note: str) -> None:
         if sender != self.federation.leader:
@@ -586,7 +591,7 @@ class Member:
             alone = self.attendance.alone[self.party]
             self.post.tell(sender, CALL, note=text(Account(rows, alone=alone)))
         else:
-            self.calls.append((self.post.era, call))
+            self.calls.append((self.post.generation, call))
 
     def told(self, sender: str, account: Account) -> None:
         if account.silent and account.number == self.asked:
@@ -620,8 +625,8 @@ class Member:
         # The label holder waits for those who wait for others.
         patience = self.patience if self.post.leads else self.patience / 2
         net = Live(self.post, f"call {call.number}", patience=patience)
-        # The version is part of the place: a message of another version is for another place.
-        net.place = (END, call.number, *(call.version or ()))
+        # The version is part of the program counter: a message of another version is another one's.
+        net.origin = ProgramCounter((END, call.number, *(call.version or ())))
         net.phase, net.ledger = "inference", self.record.ledger
         net.impatient = True
         return net
@@ -698,9 +703,9 @@ class Member:
         return {p: (now - k.since) / SECOND for p, k in self.post.peers.items() if not k.there}
 
 
-def done_with(call: Call) -> tuple[int, ...]:
-    """The place after all that a call asks for."""
-    return (END, call.number, END, 0)
+def done_with(call: Call) -> ProgramCounter:
+    """The program counter after all that a call asks for."""
+    return ProgramCounter((END, call.number, END, 0))
 
 
 def predictions(answer: Answer) -> tuple[list[int], Tensor]:
