@@ -15,7 +15,7 @@ from colonnade.network.topology import Group, Topology
 if TYPE_CHECKING:
     from colonnade.network.channel import Channel
     from colonnade.network.inbox import Inbox, Register
-    from colonnade.network.network import Network, World
+    from colonnade.network.network import Network, Program, World
     from colonnade.network.parcel import ALL, EVERYONE, LATEST, Wait, deadline, first
     from colonnade.network.projected import ProjectedNetwork
     from colonnade.network.stacked import StackedNetwork
@@ -33,6 +33,7 @@ __all__ = [
     "Inbox",
     "Ledger",
     "Network",
+    "Program",
     "ProjectedNetwork",
     "Register",
     "StackedNetwork",
@@ -50,7 +51,7 @@ __getattr__ = lazy.attributes(
     {
         "channel": ("Channel",),
         "inbox": ("Inbox", "Register"),
-        "network": ("Network", "World"),
+        "network": ("Network", "Program", "World"),
         "parcel": ("ALL", "EVERYONE", "LATEST", "Wait", "deadline", "first"),
         "projected": ("ProjectedNetwork",),
         "stacked": ("StackedNetwork",),

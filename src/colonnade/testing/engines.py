@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,20 @@ def run_projected(
     transport = MemoryTransport(clock)
     nets = [ProjectedNetwork(world, transport.seat(party)) for party in world.parties]
     results = clock.run(*[(net.party, program(net)) for net in nets])
+    return dict(zip(world.parties, results, strict=True))
+
+
+def run_live(
+    world: World, program: Callable[[Network], Coroutine[Any, Any, Any]], leader: str | None
+) -> dict[str, Any]:
+    """The program's result at each party as real parties run it, in memory and in virtual time."""
+    clock = Clock()
+    transport = MemoryTransport(clock)
+    posts = [Post(world, transport.seat(party), leader=leader, born=1) for party in world.parties]
+    for post in posts:
+        post.listen()
+    run = partial(take_part, program=program, gather=PATIENCE, patience=PATIENCE)
+    results = clock.run(*[(post.party, run(post)) for post in posts])
     return dict(zip(world.parties, results, strict=True))
 
 
