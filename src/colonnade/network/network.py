@@ -374,7 +374,7 @@ class Network(ABC):
         return children
 
     def _joined(self, children: Sequence[Self]) -> None:
-        """The programs have ended."""
+        """The programs have ended, and so has the step in which they ran."""
         self._shared.settle()
         self._rounds_before += max((child.rounds_begun for child in children), default=0)
         for child in children:
@@ -382,6 +382,7 @@ class Network(ABC):
                 self.rounds_by_program.pop(child.origin, None)
             else:
                 self.rounds_by_program[child.origin] = END
+        self.step += 1
 
     @abstractmethod
     def _beside(self, program: str) -> Self:

@@ -99,6 +99,8 @@ class Live(CommittingNetwork):
                 if child.led.origin == child.origin:
                     self.post.close(child.origin)
         self._joined(children)
+        self.post.reach(self.at)
+        self.post.beat_all()
 
     def _side_by_side(
         self, program: Run | Program, child: Self, siblings: Siblings
