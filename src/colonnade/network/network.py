@@ -280,6 +280,11 @@ class Network(ABC):
         """Whether a round has begun and not ended."""
         return self.rounds_begun > 0 and self.step < AFTER
 
+    @property
+    def rounds_done(self) -> int:
+        """Rounds that have ended."""
+        return self.rounds_begun - self.round_is_open
+
     def restart_round(self, rounds: int) -> int:
         """Where a party goes on that starts again after so many rounds: what is sent once, in an
         unhurried loop, is sent again as a whole."""

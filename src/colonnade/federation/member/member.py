@@ -189,6 +189,7 @@ class Member:
         self.calls: deque[tuple[int, Call]] = deque(maxlen=CALLS)  # with their generation
         self.answered = (0, 0)  # generation and number of the last call
         self.silences: dict[int, dict[str, str]] = {}  # by call: who was not heard, and why
+        self.rounds_by_program: dict[ProgramCounter, int] = {}  # of programs side by side
         self.version: Version | None = None  # of the model in use
         self.saved: Version | None = None  # of the model in the folder
         self.missed_in_test: set[str] = set()
@@ -233,6 +234,7 @@ class Member:
         self.state.stage = Stage.WAITING
         self.post.listen()
         resume_at = min(start.resume_at, END - 1)
+        self.rounds_by_program = start.rounds_by_program
         while not self.over:
             await self.take_part(resume_at)
             await self.afterwards()
@@ -250,6 +252,7 @@ class Member:
             self.post,
             self.train,
             resume_at=resume_at,
+            rounds_by_program=self.rounds_by_program,
             unlabelled=self.algorithm.unlabelled_rounds,
             own_rounds=self.algorithm.own_rounds(self.party),
             gather=net.gather,
@@ -261,6 +264,7 @@ class Member:
     async def train(self, net: Live) -> None:
         self.net, net.ledger = net, self.record.ledger
         net.watch, self.algorithm.training.watch = self.began, self.learnt
+        net.watch_side_by_side = lambda child: self.keep_now_and_then(net.rounds_done)
         self.state.stage, self._begun = Stage.TRAINING, self.clock.now
         await self.algorithm.train(net)
         if self.algorithm.training.versions.parts:
@@ -270,15 +274,19 @@ class Member:
 
     def began(self, round: int) -> None:
         self.state.round = round + 1
-        so_far = (self.clock.now - self._begun) / SECOND
-        pause = max(KEEP, SHARE * so_far, median(self._costs) / COST)
-        free = self.background is None or self.background.idle
-        if free and self.clock.now - self._kept >= pause * SECOND:
-            self.keep(round, at_once=False)
+        self.keep_now_and_then(round)
         if round < self.algorithm.unlabelled_rounds:  # each for itself
             self.attendance.alone[self.party] += 1
         elif not self.algorithm.training.frozen:
             self.attendance.count(round, self.taking_part(round))
+
+    def keep_now_and_then(self, rounds: int) -> None:
+        """A checkpoint after so many rounds, unless the last one was just now."""
+        so_far = (self.clock.now - self._begun) / SECOND
+        pause = max(KEEP, SHARE * so_far, median(self._costs) / COST)
+        free = self.background is None or self.background.idle
+        if free and self.clock.now - self._kept >= pause * SECOND:
+            self.keep(rounds, at_once=False)
 
     def taking_part(self, round: int) -> list[str]:
         lately = (round - 1, 0)
@@ -353,7 +361,7 @@ class Member:
     def leave(self) -> None:
         """Politely: with its state kept."""
         if self.state.stage == Stage.TRAINING:
-            self.keep(max(0, self.net.rounds_begun - 1))
+            self.keep(self.net.rounds_done)
         else:
             self._try(self.record.keep)
 
