@@ -19,9 +19,8 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, Self, TypeVar
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Self
 
 import numpy as np
 import torch
@@ -32,75 +31,21 @@ from colonnade.errors import PartyLost
 from colonnade.network.absent import Absent, is_absent
 from colonnade.network.channel import Channel
 from colonnade.network.clock import SECOND
-from colonnade.network.delays import Delays, DelaySampler
+from colonnade.network.delays import DelaySampler
 from colonnade.network.faults import Fault, Phase
 from colonnade.network.inbox import Inbox
 from colonnade.network.ledger import Ledger
 from colonnade.network.parcel import ALL, Parcel, Wait
 from colonnade.network.parts import Parts, Version
 from colonnade.network.program_counter import AFTER, END, MAIN, ProgramCounter
+from colonnade.network.rounds import Item, Rounds, Schedule
 from colonnade.network.samplers import Calm, Passage, Sampler, Shared
-from colonnade.network.topology import Group, Links, Topology, links_between
+from colonnade.network.topology import Group, Links, links_between
+from colonnade.network.world import Program, Run, World
 
 ATTEMPTS = 1000  # after so many lost attempts a party that must answer counts as gone for good
 
 DECISION, DECISION_BYTES = "decision", 4  # of `agree`, in the ledger: a float32 each
-
-
-Item = TypeVar("Item", covariant=True)
-
-
-class Schedule(Protocol[Item]):
-    """What to do in each round: known to every party, for example batches drawn from the shared
-    seed."""
-
-    def __len__(self) -> int: ...
-    def __getitem__(self, round: int, /) -> Item: ...
-
-
-@dataclass(frozen=True)
-class World:
-    """The public facts of a federation: who plays what, who is linked to whom, what fails and how
-    long things take."""
-
-    groups: tuple[Group, ...]
-    columns: Group  # the column holders; the graph is over them
-    seed: int = 0
-    topology: Topology = field(default_factory=Topology)
-    fault: Fault = field(default_factory=lambda: Fault(name="none"))
-    delays: Delays = field(default_factory=Delays)
-
-    def __post_init__(self) -> None:
-        self.fault.check()
-        self.delays.check()
-
-    @property
-    def parties(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(party for group in self.groups for party in group.parties))
-
-
-@dataclass(frozen=True)
-class Program:
-    """One of several programs that run side by side, with a leader of its own: a party by its name,
-    or a group with one member. None: nobody leads it."""
-
-    run: Callable[[Any], Coroutine[Any, Any, None]]
-    leader: str | Group | None
-
-    def leading_party(self, world: World) -> str | None:
-        """The name of the leader; ValueError if there is no such party."""
-        if self.leader is None:
-            return None
-        parties = self.leader.parties if isinstance(self.leader, Group) else (self.leader,)
-        if len(parties) != 1 or parties[0] not in world.parties:
-            raise ValueError(
-                f"a program is led by one party of {', '.join(world.parties)}; "
-                f"found {', '.join(parties) or 'nobody'}"
-            )
-        return parties[0]
-
-
-Run = Callable[[Any], Coroutine[Any, Any, None]]
 
 
 class Network(ABC):
@@ -407,39 +352,6 @@ class Network(ABC):
         if self.origin and self.origin[-1] < 0:
             self.rounds_by_program[self.origin] = done
             self.watch_side_by_side(self)
-
-
-class Rounds(Generic[Item]):
-    def __init__(self, net: Network, schedule: Schedule[Item], unhurried: bool = False) -> None:
-        self.net, self.schedule, self.next = net, schedule, 0
-        self.unhurried = unhurried
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Item:
-        self.net.unhurried = self.unhurried
-        if not self.next:
-            self.net.loop_began = self.net.rounds_begun
-            self.net._begin()
-        await self.net._breathe(len(self.schedule) - self.next)
-        done = max(0, self.net.resume_at - self.net.rounds_begun)
-        skipped = min(done, len(self.schedule) - self.next)
-        if skipped:
-            self.next, self.net.rounds_begun = self.next + skipped, self.net.rounds_begun + skipped
-            self.net.round = self.net.rounds_begun - 1
-        if self.next >= len(self.schedule):
-            self.net.step = max(self.net.step, AFTER)
-            self.net.unhurried = False
-            self.net._count_round(self.net.rounds_begun)
-            raise StopAsyncIteration
-        await self.net._meet()
-        self.net.round, self.net.step = self.net.rounds_begun, 0
-        self.net.rounds_begun += 1
-        self.net.watch(self.net.round)
-        self.net._count_round(self.net.round)
-        self.next += 1
-        return self.schedule[self.next - 1]
 
 
 def seconds(nanoseconds: int) -> float:

@@ -17,11 +17,12 @@ from colonnade.network.clock import Clock
 from colonnade.network.faults import Phase
 from colonnade.network.inbox import Inbox
 from colonnade.network.mail_room import LetterKey, MailRoom
-from colonnade.network.network import Network, World, seconds
+from colonnade.network.network import Network, seconds
 from colonnade.network.parcel import Parcel, Wait
 from colonnade.network.samplers import Passage
 from colonnade.network.topology import Group, Links
 from colonnade.network.wire import Header
+from colonnade.network.world import World
 
 
 class OnePartyNetwork(Network):

@@ -16,7 +16,7 @@ from colonnade.network.absent import ABSENT, Absent, is_absent
 from colonnade.network.clock import SECOND, Clock, Signal
 from colonnade.network.inbox import Inbox
 from colonnade.network.mail_room import LetterKey, MailRoom
-from colonnade.network.network import DECISION, DECISION_BYTES, Program, Run, World
+from colonnade.network.network import DECISION, DECISION_BYTES
 from colonnade.network.one_party import OnePartyNetwork
 from colonnade.network.parcel import Parcel, Wait
 from colonnade.network.quota import Store
@@ -24,6 +24,7 @@ from colonnade.network.samplers import Passage
 from colonnade.network.topology import Group, Links
 from colonnade.network.transport.transport import Transport
 from colonnade.network.wire import Header, decode, encode
+from colonnade.network.world import Program, Run, World
 
 
 @dataclass

@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Self, cast
 
 import numpy as np
@@ -19,24 +20,16 @@ from torch import Tensor
 
 from colonnade.network.absent import Absent
 from colonnade.network.clock import SECOND, Clock
-from colonnade.network.delays import Delays
+from colonnade.network.delays import Delays, DelaySampler
 from colonnade.network.faults import Fault, Phase
 from colonnade.network.inbox import Inbox
-from colonnade.network.network import (
-    DECISION,
-    DECISION_BYTES,
-    Network,
-    Program,
-    Run,
-    World,
-    seconds,
-)
+from colonnade.network.network import DECISION, DECISION_BYTES, Network, seconds
 from colonnade.network.parcel import Parcel, Wait
 from colonnade.network.samplers import Passage
 from colonnade.network.topology import Group, Links
+from colonnade.network.world import Program, Run, World
 
 NEVER = np.iinfo(np.int64).max
-_INSTANT = Delays().sampler(0)
 
 
 @dataclass
@@ -134,7 +127,7 @@ class StackedNetwork(Network):
         self, parcel: Parcel, passage: Passage, value: Tensor, arrived: np.ndarray | None
     ) -> tuple[np.ndarray, Tensor]:
         """Moves the clocks of senders and receivers; what is there when the receivers go on."""
-        delays = self._delays or _INSTANT
+        delays = self._delays or self._instant
         links, wait = parcel.links, parcel.wait
         self._compute(self._party(links.src), delays.compute(links.src))
         transfer = delays.transfer(links, np.broadcast_to(np.asarray(parcel.bytes), links.shape))
@@ -148,6 +141,11 @@ class StackedNetwork(Network):
         end = _go_on_at(wait, begin, coming, heard, links)
         self._time[self._party(links.dst)] = end
         return coming <= end[:, None], value
+
+    @cached_property
+    def _instant(self) -> DelaySampler:
+        """Nothing takes time."""
+        return Delays().sampler(0)
 
     def _compute(self, parties: np.ndarray, work: np.ndarray) -> None:
         """Each party computes for so long, once it is done with other programs."""

@@ -36,11 +36,12 @@ from colonnade.network.live.following import Siblings, follow, lead
 from colonnade.network.live.loudness import magnitude
 from colonnade.network.live.messages import HEARTBEAT
 from colonnade.network.live.waiting import AGAIN
-from colonnade.network.network import DECISION, DECISION_BYTES, Program, Run
+from colonnade.network.network import DECISION, DECISION_BYTES
 from colonnade.network.parcel import Parcel, Wait
 from colonnade.network.samplers import Passage
 from colonnade.network.topology import Group, Links
 from colonnade.network.wire import Header
+from colonnade.network.world import Program, Run
 
 
 class Live(CommittingNetwork):

@@ -1,11 +1,12 @@
-"""The messages of one real party: it sends, checks what it receives, and sorts it by program.
+"""The messages of one real party: what it sends, and what it knows from those that it received.
 
 Every exchange has a program counter, and each message tells how far its sender is. So a party that
 waits for a message knows when it will not come: its sender is away, or past that program counter.
 A party that waits for long sends a negative acknowledgement; the sender repeats the message from
 its resend buffer, or answers that it has it no more.
 
-Generations of leaders are in generations.py, the processes of a party in lives.py.
+Receiving is in reception.py, generations of leaders in generations.py, the processes of a party in
+lives.py.
 """
 
 from __future__ import annotations
@@ -16,36 +17,30 @@ from typing import Any
 
 from torch import Tensor
 
-from colonnade.errors import Unsuited
 from colonnade.network.clock import SECOND, Signal
 from colonnade.network.live.generations import LedProgram, Programs
-from colonnade.network.live.lives import number_of
 from colonnade.network.live.loudness import Loudness
 from colonnade.network.live.messages import (
-    CALL,
     EVERYONE,
-    GONE,
     HEARTBEAT,
-    NACK,
     PARTS,
     START,
-    TWICE,
 )
 from colonnade.network.live.peers import BRANCHES, Peer
 from colonnade.network.live.presence import Presence
-from colonnade.network.network import World
+from colonnade.network.live.reception import DAY, Reception
 from colonnade.network.parts import Parts, Version
 from colonnade.network.program_counter import BEGINNING, MAIN, Positions, ProgramCounter
 from colonnade.network.quota import Quota
 from colonnade.network.tally import Tally
 from colonnade.network.topology import Group
 from colonnade.network.transport.transport import Transport
-from colonnade.network.wire import Header, WireError, decode, encode, read_note
+from colonnade.network.wire import Header, encode
+from colonnade.network.world import World
 
 log = logging.getLogger(__name__)
 
 MILLISECOND = SECOND // 1000
-DAY = 24 * 60 * 60 * 1000  # milliseconds that clocks of different parties may differ
 
 
 class Post:
@@ -79,7 +74,8 @@ class Post:
         self.born, self._begun = born, self.clock.now
         self.quota = quota or Quota(own=self.party)
         self.programs = Programs(leader, self.quota)
-        self.presence = Presence(self, int(grace * SECOND), self._use_held)
+        self.reception = Reception(self)
+        self.presence = Presence(self, int(grace * SECOND), self.reception.use_held)
         self.news = Signal()
         self.positions = Positions(BRANCHES)  # of this party
         self._newest_generation = 0  # of any program that this party led
@@ -137,7 +133,7 @@ class Post:
         program = self.programs.open(origin, leader)
         self.programs.forget_passed(self.positions.reached)
         for message in self.programs.early(origin):
-            self._guarded(message[0], lambda message=message: self._take(*message))
+            self.reception.use_early(*message)
         return program
 
     def close(self, origin: ProgramCounter) -> None:
@@ -167,7 +163,7 @@ class Post:
             peer.late = {branch for branch in peer.late if self.programs.of(branch) is not program}
         for sender, header, value in self.programs.early(program.origin, generation):
             if header.generation == generation:
-                self._sort(sender, program, header, value)
+                self.reception.sort(sender, program, header, value)
 
     # -- sending ----------------------------------------------------------------------------------
 
@@ -176,7 +172,7 @@ class Post:
         program, counter = self.programs.find(header.origin), header.counter
         assert program is not None, "a message of a program that does not run here"
         if to == self.party:
-            self._sort(self.party, program, header, value)
+            self.reception.sort(self.party, program, header, value)
             return
         data = encode(header, value)
         if not header.register:
@@ -244,41 +240,10 @@ class Post:
     def _number(self, party: str) -> int:
         return self.everyone.parties.index(party)
 
-    # -- receiving --------------------------------------------------------------------------------
+    # -- receiving: see reception.py --------------------------------------------------------------
 
     def receive(self, sender: str, data: bytes) -> None:
-        """Every message of another party comes through here. Whatever it holds, and whatever error
-        it provokes, it is refused and counted, and this party goes on; unless it shows that the
-        two cannot work together."""
-        self._guarded(sender, lambda: self._read(sender, data))
-
-    def _read(self, sender: str, data: bytes) -> None:
-        header, value = decode(data)
-        self._check(sender, header)
-        lives = self.peers[sender].lives
-        if lives.counts(header.life):
-            self._use(sender, header, value)
-        else:
-            lives.hold(header, value)
-
-    def _use_held(self, sender: str, header: Header) -> None:
-        self._guarded(sender, lambda: self._use(sender, header, None))
-
-    def _use(self, sender: str, header: Header, value: Tensor | None) -> None:
-        self.peers[sender].heard = self.clock.now
-        self._take(sender, header, value)
-
-    def _guarded(self, sender: str, handle: Callable[[], None]) -> None:
-        try:
-            handle()
-        except Unsuited:
-            raise
-        except WireError as error:
-            self.refuse(sender, error.kind, error.detail)
-        except Exception as error:
-            self.refuse(sender, f"{type(error).__name__} on handling it", error)
-        else:
-            self.news.notify()
+        self.reception.receive(sender, data)
 
     def refuse(self, sender: str, kind: str, detail: object = "") -> None:
         """Count it, and say so once for each kind. The kind is our own text, not the sender's."""
@@ -288,101 +253,3 @@ class Post:
         """The highest number that another party's clock may have given by now, in milliseconds.
         A generation or a call with a higher one is forged, or one of the clocks is wrong."""
         return self.born + (self.clock.now - self._begun) // MILLISECOND + DAY
-
-    def _check(self, sender: str, header: Header) -> None:
-        """Whoever could send this at all is a member; is the message one of theirs, and to me?"""
-        if sender not in self.peers:
-            raise WireError("it is not our neighbour")
-        if header.federation != self.federation:
-            if header.note:  # a greeting can tell what differs
-                self.on_greeting(sender, header.note)
-            raise WireError("its federation file differs from ours")
-        src, dst = self.groups.get(header.src), self.groups.get(header.dst)
-        if src is None or dst is None:
-            raise WireError("no such group", f"{header.src!r} or {header.dst!r}")
-        ends = ((src, header.sender, sender), (dst, header.receiver, self.party))
-        for group, number, party in ends:
-            if number >= len(group) or group.parties[number] != party:
-                raise WireError(f"not between {sender} and {self.party}")
-        self._check_generation(header)
-
-    def _check_generation(self, header: Header) -> None:
-        """A leader that returns takes the next generation after the newest it hears of, so it must
-        not hear of one that the others would refuse: they allow a day more."""
-        program = self.programs.find(header.origin)
-        leader, known = (program.leader, program.generation) if program else ("", 0)
-        limit = self.latest() + (0 if leader == self.party else DAY)
-        if leader is None and header.generation != known:
-            raise WireError("a generation, where nobody leads")
-        if header.generation > max(known, limit):
-            raise WireError(
-                "of a generation to come: its clock is days ahead of ours, or ours is wrong"
-            )
-
-    def _take(self, sender: str, header: Header, value: Tensor | None) -> None:
-        if header.kind == PARTS:  # true in every generation
-            self._learn_parts(sender, header.note)
-        elif header.kind == TWICE:
-            if (life := number_of(header.note)) is not None:
-                self.on_twice(sender, life)
-        else:
-            self._take_by_program(sender, header, value)
-            if header.kind == HEARTBEAT and header.note:
-                self.on_greeting(sender, header.note)
-
-    def _take_by_program(self, sender: str, header: Header, value: Tensor | None) -> None:
-        program, generation = self.programs.find(header.origin), header.generation
-        ours = program is not None and program.leader == self.party
-        if program is None:
-            if not self.positions.reached(header.origin):
-                self.programs.wait_for_generation(sender, header, value)
-            elif header.kind in (HEARTBEAT, NACK):  # it is in a program that has ended here
-                self.beat(sender)
-                if header.kind == NACK:
-                    self.tell(sender, GONE, header.counter)
-            return
-        if ours and program.generation == 0:  # looking round before beginning
-            program.newest = max(program.newest, generation)
-            self.peers[sender].positions.advance(header.counter)
-        if generation > program.generation and sender == program.leader:
-            self.begin(program, generation)
-        if generation > program.generation:
-            if not ours:
-                self.programs.wait_for_generation(sender, header, value)
-        elif generation == program.generation:
-            self._sort(sender, program, header, value)
-        elif header.kind in (HEARTBEAT, NACK):
-            self.beat(sender)  # it has not heard of the new generation
-
-    def _sort(self, sender: str, program: LedProgram, header: Header, value: Tensor | None) -> None:
-        counter = header.counter
-        if header.kind == CALL:
-            self.on_call(sender, header.note)
-            return
-        if header.kind == GONE:
-            if counter in self.positions.values():  # else nobody here waits for it
-                self.programs.of(counter).lost(sender, counter)
-            return
-        if header.kind == START and sender == program.leader:
-            program.start = counter
-        if sender in self.peers:
-            self.peers[sender].positions.advance(counter)
-        if header.kind == NACK:
-            self._answer(sender, program, counter)
-        elif header.kind not in (HEARTBEAT, START):
-            program.mail.put(sender, header, value)
-
-    def _learn_parts(self, sender: str, note: str) -> None:
-        parts = read_note(note, Parts)
-        if not set(parts.missed) <= set(self.everyone.parties):
-            raise WireError("parts that were made without somebody who is no member")
-        self.parts_of[sender] = parts
-
-    def _answer(self, to: str, program: LedProgram, counter: ProgramCounter) -> None:
-        """A party waits for what this one sent in an exchange."""
-        again = program.resend.find(counter, to)
-        for data in again:
-            self.transport.publish(to, data)
-        self.beat(to)
-        if not again and self.positions.reached(counter):
-            self.tell(to, GONE, counter)
