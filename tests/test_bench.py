@@ -12,6 +12,7 @@ from rich.console import Console
 
 def test_a_storm_of_the_benchmark_is_one_of_the_suite() -> None:
     assert storms.attempt(1) == (1, "")
+    assert storms.attempt_with_two_leaders(1) == (1, "")
     shown = StringIO()
     found = storms.Storms(3, {2: "why"})
     Console(file=shown, width=100).print(storms.table([Figure("storms", "x", 0.0, detail=found)]))
