@@ -91,6 +91,7 @@ def test_a_benchmark_that_fails_costs_only_its_own_figures(
 
 def test_a_storm_of_the_benchmark_is_one_of_the_suite() -> None:
     assert storms.attempt(1) == (1, "")
+    assert storms.attempt_with_two_leaders(1) == (1, "")
     found = storms.Storms(3, {2: "why"})
     assert "2" in printed(storms.table([Figure("storms", "x", 0.0, detail=found)]))
 

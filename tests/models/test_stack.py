@@ -287,3 +287,41 @@ def test_a_stack_without_members_asks_as_well_so_that_all_parties_draw_the_same_
     stack.fit(ABSENT, ABSENT, cross_entropy)  # pyright: ignore[reportArgumentType]
     stack.backward(ABSENT, ABSENT)  # pyright: ignore[reportArgumentType]
     assert len(asked) >= 3
+
+
+@pytest.mark.parametrize("compile", [False, True], ids=["eager", "compiled"])
+def test_another_programs_step_between_forward_and_backward_does_no_harm(compile: bool) -> None:
+    """Forward, forward, backward, backward: as two programs side by side do it."""
+    torch.manual_seed(0)
+    stack = Stack([mlp([6, 5, 4]) for _ in range(2)], Optimizer("sgd", 0.1), compile=compile)
+    apart = Stack([mlp([6, 5, 4]) for _ in range(2)], Optimizer("sgd", 0.1))
+    apart.restore(stack.snapshot())
+    one, two = torch.randn(2, 8, 6), torch.randn(2, 8, 6)
+    gradient = torch.randn(2, 8, 4)
+    outs = [stack(one), stack(two)]
+    for out in outs:
+        stack.backward(out, gradient)
+    for x in (one, two):  # one after the other: each derivative at the parameters of its step
+        apart.backward(apart(x), gradient)
+    for member in range(2):
+        for name, value in apart.member_state(member).items():
+            assert torch.allclose(stack.member_state(member)[name], value, atol=1e-6), name
+
+
+@pytest.mark.parametrize("compile", [False, True], ids=["eager", "compiled"])
+def test_what_is_passed_back_belongs_to_its_own_forward_computation(compile: bool) -> None:
+    torch.manual_seed(0)
+    stack = Stack([mlp([6, 5, 4])], Optimizer("sgd", 5.0), compile=compile)
+    x = torch.randn(1, 8, 6).requires_grad_()
+    out = stack(x)
+    stack.learn(torch.randn(1, 8, 6), torch.zeros(8, dtype=torch.long), cross_entropy)
+    found = stack.pass_back(x, out, torch.ones(1, 8, 4), torch.tensor([False]))
+    (expected,) = torch.autograd.grad(_sum(stack, x), x)
+    assert torch.allclose(found, expected, atol=1e-6)
+
+
+def _sum(stack: Stack, x: Tensor) -> Tensor:
+    """As an eager stack with the same parameters computes it, differentiable."""
+    eager = Stack([mlp([6, 5, 4])], Optimizer())
+    eager.restore(stack.snapshot())
+    return eager(x).sum()

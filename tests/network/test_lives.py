@@ -7,7 +7,9 @@ import torch
 
 from colonnade.network import Group, World
 from colonnade.network.clock import SECOND, Clock
-from colonnade.network.post import BEAT, Post
+from colonnade.network.live.messages import HEARTBEAT
+from colonnade.network.live.post import Post
+from colonnade.network.program_counter import MAIN
 from colonnade.network.wire import Header, encode
 from colonnade.testing.storm import Storm, Weather
 
@@ -41,17 +43,17 @@ class Town:
 
 
 def letter(life: int, round: int) -> bytes:
-    header = Header("main", (round, 1), "clients", 0, "server", 0, "embedding", life=life)
+    header = Header((round, 1), "clients", 0, "server", 0, "embedding", life=life)
     return encode(header, torch.full((1, 1), float(life)))
 
 
 def beat(life: int) -> bytes:
     ends = ("everyone", 0, "everyone", 1)
-    return encode(Header("post", (life, 0), *ends, BEAT, nothing=True, life=life), None)
+    return encode(Header((life, 0), *ends, HEARTBEAT, nothing=True, life=life), None)
 
 
 def read(post: Post, round: int) -> float | None:
-    found = post.letters.get(((round, 1), "clients", 0, "server", 0))
+    found = post.main.mail.letters.get((MAIN.at(round, 1), "clients", 0, "server", 0))
     return None if found is None else float(found)
 
 
@@ -93,7 +95,7 @@ def test_a_process_that_was_started_again_counts_once_the_end_of_the_first_is_no
         town.storm.seats = [seat for seat in town.storm.seats if seat is not first.transport]
         second = town.process("lab", 200)
         await town.wait(1)
-        second.tell("clinic", BEAT, (7, 0))
+        second.tell("clinic", HEARTBEAT, MAIN.at(7, 0))
         await town.wait(0.1)
         assert "life 200" not in heard
         assert not town.clinic.peers["lab"].reached((7, 0))
@@ -142,4 +144,4 @@ def test_no_number_of_processes_fills_the_memory() -> None:
     lives = town.clinic.peers["lab"].lives
     assert len(lives.present) < 20
     assert len(lives.held) < 1000
-    assert not town.clinic.letters
+    assert not town.clinic.main.mail.letters

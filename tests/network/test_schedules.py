@@ -27,9 +27,9 @@ from colonnade.network import (
     locally,
 )
 from colonnade.network.clock import SECOND
-from colonnade.network.joining import take_part
-from colonnade.network.live import Live
-from colonnade.network.post import Post
+from colonnade.network.live.joining import take_part
+from colonnade.network.live.network import Live
+from colonnade.network.live.post import Post
 from colonnade.testing.storm import Crew, StormSeat
 
 SCHEDULES = 1000

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from colonnade.network.wire import Header, WireError, decode, encode
 
-HEADER = Header("main", (3, 1), "clients", 2, "server", 0, "embedding")
+HEADER = Header((3, 1), "clients", 2, "server", 0, "embedding")
 
 
 @given(st.lists(st.floats(width=32), min_size=1, max_size=20))
@@ -25,7 +25,7 @@ def test_a_message_comes_back_bit_by_bit(values: list[float]) -> None:
 
 
 def test_nothing_to_say_is_a_message_too() -> None:
-    silent = Header("main", (0, 1), "server", 0, "clients", 1, "gradient", nothing=True)
+    silent = Header((0, 1), "server", 0, "clients", 1, "gradient", nothing=True)
     assert decode(encode(silent, None)) == (silent, None)
 
 

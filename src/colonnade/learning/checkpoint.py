@@ -27,6 +27,7 @@ from colonnade.common.user_code import Source, changes
 from colonnade.errors import ColonnadeError, InputError
 from colonnade.learning.journal import Journal
 from colonnade.network import Network
+from colonnade.network.program_counter import ProgramCounter
 
 if TYPE_CHECKING:
     from colonnade.learning.algorithm import Algorithm
@@ -129,6 +130,8 @@ class Checkpoint:
         facts = {"format": FORMAT, "rounds": rounds, "of": fingerprint(algorithm)}
         facts |= {"progress": training.progress, "committed": training.committed}
         facts |= {"ballot": training.ballot.facts(), "also": also}
+        if net.rounds_by_program:  # of programs that run side by side
+            facts["programs"] = [[list(o), done] for o, done in net.rounds_by_program.items()]
         facts |= {"code": msgspec.to_builtins(algorithm.own_code)}
         entries, small = self._entries(net), self._small(net)
         for party, tensors in state(algorithm, net).items():
@@ -221,6 +224,8 @@ class Checkpoint:
         training.ballot.restore(told[0]["ballot"])
         training.frozen = training.committed is not None
         net.resume_at = sys.maxsize if training.progress["stopped"] else told[0]["rounds"]
+        programs = told[0].get("programs", [])
+        net.rounds_by_program |= {ProgramCounter(origin): done for origin, done in programs}
         for _, stack in algorithm.stacks.values():
             stack.resumed()
         return told[0]["also"]

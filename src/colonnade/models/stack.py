@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import count
 from types import FunctionType
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.func import grad_and_value, vjp
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from colonnade.models.cohort import Cohort, alike
 from colonnade.models.layers import Loss
@@ -26,6 +28,14 @@ from colonnade.network.inbox import Inbox
 log = logging.getLogger(__name__)
 
 State = list[dict[str, Tensor]]
+
+
+@dataclass(frozen=True, slots=True)
+class Tape:
+    """What `backward` must know of one forward computation."""
+
+    x: Tensor  # [members here, rows, width]
+    steps: int  # that the stack had taken by then
 
 
 class Stack:
@@ -62,7 +72,10 @@ class Stack:
         if compile and not self._compile:
             log.warning("%s: its steps are not compiled", type(modules[0]).__name__)
         self._compiled: dict[Any, Any] = {}
-        self._tape: tuple[Any, Any] = (None, None)
+        # One tape for each output that is still in use: programs that run side by side compute
+        # forward and backward in any order.
+        self._tapes: Any = WeakTensorKeyDictionary()
+        self._steps = 0
         self._everyone = torch.ones(self.members, dtype=torch.bool)
 
     # -- computing --------------------------------------------------------------------------------
@@ -71,11 +84,10 @@ class Stack:
         """[members here, rows, width], ready for `backward`."""
         if not self.members:
             return ABSENT  # pyright: ignore[reportReturnType]
-        if not self._compile:
-            return self._forward(self._state(), x)
-        with torch.no_grad():  # the compiled backward step computes forward again, inside one graph
+        # The compiled backward step computes forward again, inside one graph.
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self._compile):
             out = self._forward(self._state(), x)
-        self._tape = (out, x)
+        self._tapes[out] = Tape(x, self._steps)
         return out
 
     @torch.no_grad()
@@ -89,7 +101,9 @@ class Stack:
 
     def backward(self, out: Tensor, gradient: Tensor | Inbox, where: Tensor | None = None) -> None:
         """Back-propagate a gradient that came over the network. An inbox stands for the sum of the
-        gradients in it, and then only members that were sent one take a step."""
+        gradients in it, and then only members that were sent one take a step. `out` is what the
+        stack computed. If the stack has taken other steps since then, for another program, the
+        derivative is taken at the present parameters, as a compiled step does."""
         gradient, where = self._came(gradient, where)
         if self.members and self._parameters():
             self._back(out, gradient, where, None)
@@ -121,12 +135,14 @@ class Stack:
     def _back(self, out: Tensor, gradient: Tensor, where: Tensor, x: Tensor | None) -> Any:
         # A message is padded to the widest member of the group, which may not be here.
         gradient = gradient[..., : out.shape[-1]]
+        tape: Tape | None = self._tapes.get(out)
         if self._compile:
-            computed, seen = self._tape
-            assert computed is out, "backward takes what the stack computed last"
+            assert tape is not None, "the backward of a compiled stack takes what it computed"
             step = self._backward_step if x is None else self._pass_back_step
-            return self._compiled_step(step, where, seen, gradient)
+            return self._compiled_step(step, where, tape.x, gradient)
         inputs = [] if x is None else [x]
+        if tape is not None and tape.steps != self._steps:
+            out = self._forward(self._state(), tape.x)
         found = torch.autograd.grad(out, [*self._parameters(), *inputs], gradient)
         self._apply(found[: len(found) - len(inputs)], where)
         return None if x is None else found[-1]
@@ -159,6 +175,7 @@ class Stack:
         return [p for cohort in self.cohorts for p in cohort.parameters.values()]
 
     def _apply(self, gradients: tuple[Tensor, ...], where: Tensor) -> None:
+        self._steps += 1
         first = 0
         for cohort, optimizer in zip(self.cohorts, self.optimizers, strict=True):
             size = len(cohort.parameters)

@@ -15,10 +15,11 @@ from colonnade.network.topology import Group, Topology
 if TYPE_CHECKING:
     from colonnade.network.channel import Channel
     from colonnade.network.inbox import Inbox, Register
-    from colonnade.network.network import Network, World
+    from colonnade.network.network import Network
     from colonnade.network.parcel import ALL, EVERYONE, LATEST, Wait, deadline, first
     from colonnade.network.projected import ProjectedNetwork
     from colonnade.network.stacked import StackedNetwork
+    from colonnade.network.world import Program, World
 
 __all__ = [
     "ABSENT",
@@ -33,6 +34,7 @@ __all__ = [
     "Inbox",
     "Ledger",
     "Network",
+    "Program",
     "ProjectedNetwork",
     "Register",
     "StackedNetwork",
@@ -51,9 +53,10 @@ __getattr__ = lazy.attributes(
     {
         "channel": ("Channel",),
         "inbox": ("Inbox", "Register"),
-        "network": ("Network", "World"),
+        "network": ("Network",),
         "parcel": ("ALL", "EVERYONE", "LATEST", "Wait", "deadline", "first"),
         "projected": ("ProjectedNetwork",),
         "stacked": ("StackedNetwork",),
+        "world": ("Program", "World"),
     },
 )

@@ -22,9 +22,9 @@ import numpy as np
 
 from colonnade.common.seeds import numpy_stream
 from colonnade.errors import InputError
+from colonnade.network.chains import Chain
 from colonnade.network.samplers import (
     Calm,
-    Chain,
     Disaster,
     LinkFaults,
     PartyFaults,

@@ -11,17 +11,16 @@ counts, exactly what leaves each party.
 3. Randomness comes from named streams (root seed, party, purpose), never from global state.
 4. Every party executes every `send`, in the same order; messages are matched by (program, round,
 step).
-5. Programs that run at their own pace are started with `concurrently`; each has its own rounds.
+5. Programs that run at their own pace are started with `concurrently`; each has its own rounds, and
+may have its own leader. A party computes for one of them at a time, and who is down is down in all.
 """
 
 from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any, Generic, Protocol, Self, TypeVar, cast
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Self, cast
 
 import numpy as np
 import torch
@@ -33,62 +32,21 @@ from colonnade.errors import PartyLost
 from colonnade.network.absent import ABSENT, Absent, is_absent
 from colonnade.network.channel import Channel
 from colonnade.network.clock import SECOND
-from colonnade.network.delays import Delays, DelaySampler
+from colonnade.network.delays import DelaySampler
 from colonnade.network.faults import Fault, Phase
 from colonnade.network.inbox import Inbox
 from colonnade.network.ledger import Ledger
 from colonnade.network.parcel import ALL, Parcel, Wait
 from colonnade.network.parts import Parts, Version
-from colonnade.network.samplers import Calm, Passage, Sampler
-from colonnade.network.topology import Group, Links, Topology, links_between
+from colonnade.network.program_counter import AFTER, END, MAIN, ProgramCounter
+from colonnade.network.rounds import Item, Rounds, Schedule
+from colonnade.network.samplers import Calm, Passage, Sampler, Shared
+from colonnade.network.topology import Group, Links, links_between
+from colonnade.network.world import Program, Run, World
 
 ATTEMPTS = 1000  # after so many lost attempts a party that must answer counts as gone for good
-AFTER = 1 << 20  # the step after a loop of rounds: the same for those who ran it and who skipped it
 
 DECISION, DECISION_BYTES = "decision", 4  # of `agree`, in the ledger: a float32 each
-
-Place = tuple[int, ...]  # of an exchange in the whole choreography, in the order of the program
-
-
-Item = TypeVar("Item", covariant=True)
-
-
-class Schedule(Protocol[Item]):
-    """What to do in each round: known to every party, for example batches drawn from the shared
-    seed."""
-
-    def __len__(self) -> int: ...
-    def __getitem__(self, round: int, /) -> Item: ...
-
-
-@dataclass(frozen=True)
-class World:
-    """The public facts of a federation: who plays what, who is linked to whom, what fails and how
-    long things take."""
-
-    groups: tuple[Group, ...]
-    columns: Group  # the column holders; the graph is over them
-    seed: int = 0
-    topology: Topology = field(default_factory=Topology)
-    fault: Fault = field(default_factory=lambda: Fault(name="none"))
-    delays: Delays = field(default_factory=Delays)
-
-    def __post_init__(self) -> None:
-        self.fault.check()
-        self.delays.check()
-
-    @property
-    def parties(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(party for group in self.groups for party in group.parties))
-
-    @cached_property
-    def _exposed(self) -> frozenset[str]:
-        exposed = (group for group in self.groups if group.role != "owner")
-        return frozenset(party for group in exposed for party in group.parties)
-
-    def spared(self, group: Group) -> bool:
-        """Whether faults strike none of the group's members: owners that play nothing else."""
-        return group.role == "owner" and self._exposed.isdisjoint(group.parties)
 
 
 class Network(ABC):
@@ -97,12 +55,17 @@ class Network(ABC):
     def __init__(self, world: World, program: str = "main") -> None:
         self.world = world
         self.program = program
-        self.place: Place = ()  # where this program stands in the one that started it
+        self.origin: ProgramCounter = MAIN  # where this program was started
         self.phase: Phase = "training"
         self.round = 0
         self.rounds_begun = 0
         self.resume_at = 0  # rounds before this one were done before a restart
+        # Rounds done by each program that runs side by side with others, by its origin. Shared by
+        # all programs of this process, and kept in its checkpoint.
+        self.rounds_by_program: dict[ProgramCounter, int] = {}
         self.watch: Callable[[int], None] = lambda round: None  # told about every round begun
+        # Told about every round that a program begins which runs side by side with others.
+        self.watch_side_by_side: Callable[[Network], None] = lambda net: None
         self.step = 0
         self.ledger = Ledger()
         self.everyone = Group("everyone", world.parties, "owner")
@@ -114,6 +77,7 @@ class Network(ABC):
         self._children = 0
         self._called: set[str] = set()  # groups that have been asked for something in this round
         self._running: list[Network] = [self]  # one place for all programs that share these parties
+        self._shared: Shared = Calm().side_by_side(0)  # of the programs that run side by side
         self._delays: DelaySampler | None = None
         if world.delays.any:
             self._delays = world.delays.sampler(seed_of(world.seed, "delays", program))
@@ -165,9 +129,10 @@ class Network(ABC):
         is repeated until it has come through."""
 
     @abstractmethod
-    async def concurrently(self, *programs: Callable[[Self], Coroutine[Any, Any, None]]) -> None:
-        """Programs that share the parties' state but go at their own pace, each on a network of its
-        own."""
+    async def concurrently(self, *programs: Run | Program) -> None:
+        """Run programs that share the parties' state but go at their own pace, each on a network of
+        its own, until all have ended. A plain function follows the leader of this program; a
+        `Program` names another leader, or none. Every party starts all of them."""
 
     def rounds(self, schedule: Schedule[Item], *, unhurried: bool = False) -> Rounds[Item]:
         """`async for item in net.rounds(schedule)`: the shared round counter. A second loop in the
@@ -278,9 +243,24 @@ class Network(ABC):
         return self._links[src, dst]
 
     @property
-    def at(self) -> Place:
-        """Where the program is: rounds begun and steps, outermost first."""
-        return (*self.place, self.rounds_begun, self.step)
+    def at(self) -> ProgramCounter:
+        """The program counter."""
+        return self.origin.at(self.rounds_begun, self.step)
+
+    @property
+    def branch(self) -> ProgramCounter:
+        """Which of the programs that run side by side this is, or is part of."""
+        return self.origin.branch
+
+    @property
+    def round_is_open(self) -> bool:
+        """Whether a round has begun and not ended."""
+        return self.rounds_begun > 0 and self.step < AFTER
+
+    @property
+    def rounds_done(self) -> int:
+        """Rounds that have ended."""
+        return self.rounds_begun - self.round_is_open
 
     def restart_round(self, rounds: int) -> int:
         """Where a party goes on that starts again after so many rounds: what is sent once, in an
@@ -345,10 +325,6 @@ class Network(ABC):
             f'such as missing = "zeros".'
         )
 
-    def _child_name(self) -> str:
-        self._children += 1
-        return f"{self.program}/{self._children - 1}"
-
     def _within(self, child: Self, phase: Phase) -> Self:
         self.step += 1
         child = self._child(child, self.at)
@@ -360,46 +336,58 @@ class Network(ABC):
             child._rounds_before = self._rounds_before + self.round + 1
         return child
 
-    def _child(self, child: Self, place: Place) -> Self:
-        child.place = place
+    def _run_of(self, program: Run | Program) -> Run:
+        """What a program does; in a simulation nobody follows a leader."""
+        if not isinstance(program, Program):
+            return program
+        program.leading_party(self.world)  # or the error that says what is wrong with it
+        return program.run
+
+    def _children_of(self, count: int) -> list[Self]:
+        """The networks of so many programs that start here side by side."""
+        self.step += 1
+        self._shared = self._sampler.side_by_side(seed_of(self.world.seed, "faults", *self.at))
+        children = []
+        for k in range(count):
+            child = self._child(self._beside(f"{self.program}/{self._children + k}"), self.at)
+            child.origin = self.at.beside(k)
+            child.resume_at = max(child.resume_at, self.rounds_by_program.get(child.origin, 0))
+            child._samplers[child.phase] = self._shared.sampler()
+            child._rounds_before = self._rounds_before + self.rounds_begun
+            children.append(child)
+        self._children += count
+        return children
+
+    def _joined(self, children: Sequence[Self]) -> None:
+        """The programs have ended, and so has the step in which they ran."""
+        self._shared.settle()
+        self._rounds_before += max((child.rounds_begun for child in children), default=0)
+        for child in children:
+            if self.round_is_open:  # a round that is done again is done as a whole
+                self.rounds_by_program.pop(child.origin, None)
+            else:
+                self.rounds_by_program[child.origin] = END
+        self.step += 1
+
+    @abstractmethod
+    def _beside(self, program: str) -> Self:
+        """A network of another program of the same parties."""
+
+    def _child(self, child: Self, origin: ProgramCounter) -> Self:
+        child.origin = origin
         if self.rounds_begun < self.resume_at:  # in the past, as is all that happens within
             child.resume_at = sys.maxsize
         child.phase, child.ledger, child._links = self.phase, self.ledger, self._links
         child._running = self._running
+        child.rounds_by_program = self.rounds_by_program
+        child.watch_side_by_side = self.watch_side_by_side
         return child
 
-
-class Rounds(Generic[Item]):
-    def __init__(self, net: Network, schedule: Schedule[Item], unhurried: bool = False) -> None:
-        self.net, self.schedule, self.next = net, schedule, 0
-        self.unhurried = unhurried
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Item:
-        self.net.unhurried = self.unhurried
-        if not self.next:
-            self.net.loop_began = self.net.rounds_begun
-            self.net._begin()
-        await self.net._breathe(len(self.schedule) - self.next)
-        done = max(0, self.net.resume_at - self.net.rounds_begun)
-        skipped = min(done, len(self.schedule) - self.next)
-        if skipped:
-            self.next, self.net.rounds_begun = self.next + skipped, self.net.rounds_begun + skipped
-            self.net.round = self.net.rounds_begun - 1
-        if self.next >= len(self.schedule):
-            self.net.step = max(self.net.step, AFTER)
-            self.net.unhurried = False
-            raise StopAsyncIteration
-        await self.net._meet()
-        self.net.round, self.net.step = self.net.rounds_begun, 0
-        self.net._called.clear()
-        self.net._running[0] = self.net
-        self.net.rounds_begun += 1
-        self.net.watch(self.net.round)
-        self.next += 1
-        return self.schedule[self.next - 1]
+    def _count_round(self, done: int) -> None:
+        """This program has done so many rounds."""
+        if self.origin and self.origin[-1] < 0:
+            self.rounds_by_program[self.origin] = done
+            self.watch_side_by_side(self)
 
 
 def seconds(nanoseconds: int) -> float:

@@ -20,7 +20,7 @@ from colonnade.network.tally import Tally
 log = logging.getLogger(__name__)
 
 DEFAULT = 512 * 2**20  # bytes
-ENTRY = 2048  # bytes that an entry costs besides its numbers: a long place takes about 1,600
+ENTRY = 2048  # bytes beside its numbers that an entry costs: a long program counter takes 1,600
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 
 from colonnade.errors import InputError
+from colonnade.network.chains import History, Moving
 from colonnade.network.topology import Group, Links
 
 Mask = np.ndarray | None  # bool; None stands for "all"
@@ -28,12 +29,49 @@ class Passage:
 CLEAR = Passage(None, None)
 
 
+class Shared(Protocol):
+    """What fails in programs that run side by side: who is down is down in all of them."""
+
+    def sampler(self) -> Sampler:
+        """For one of the programs."""
+        ...
+
+    def settle(self) -> None:
+        """The programs have ended: what is down stays down in the surrounding program."""
+        ...
+
+
 class Sampler(Protocol):
     """`again`: another attempt of the same exchange; time has passed since the last one."""
 
     def exchange(self, links: Links, round: int, again: bool = False) -> Passage: ...
     def call(self, group: Group, round: int) -> None: ...
     def alive(self, group: Group, round: int) -> Mask: ...
+    def side_by_side(self, seed: int) -> Shared: ...
+
+
+@dataclass(frozen=True)
+class Copies:
+    """Each program has a sampler of its own, which draws nothing, or the same as the others."""
+
+    sampler: Callable[[], Sampler]
+
+    def settle(self) -> None:
+        """Nothing is shared."""
+
+
+@dataclass(frozen=True)
+class Readers:
+    """Each program reads the same history at its own pace."""
+
+    history: History
+    of: Callable[[Moving], Sampler]
+
+    def sampler(self) -> Sampler:
+        return self.of(self.history.reader())
+
+    def settle(self) -> None:
+        self.history.settle()
 
 
 class Calm:
@@ -48,33 +86,14 @@ class Calm:
     def alive(self, group: Group, round: int) -> Mask:
         return None
 
-
-class Chain:
-    """Two-state Markov chains, one per name, moved for chosen names at a time."""
-
-    def __init__(self, down: float, up: float, start: float, stream: np.random.Generator) -> None:
-        self.down, self.up, self.start, self.stream = down, up, start, stream
-        self.index: dict[object, int] = {}
-        self.state = np.zeros(0, dtype=bool)
-
-    def ids(self, names: Sequence[object]) -> np.ndarray:
-        new = [name for name in dict.fromkeys(names) if name not in self.index]
-        for name in new:
-            self.index[name] = len(self.index)
-        begun = self.stream.random(len(new)) < self.start
-        self.state = np.concatenate([self.state, begun])
-        return np.array([self.index[name] for name in names], dtype=np.int64)
-
-    def move(self, ids: np.ndarray | slice = slice(None)) -> None:
-        state = self.state[ids]
-        draw = self.stream.random(len(state))
-        self.state[ids] = np.where(state, draw >= self.down, draw < self.up)
+    def side_by_side(self, seed: int) -> Shared:
+        return Copies(lambda: self)
 
 
 class PartyFaults:
     """Parties that are away neither compute, nor send, nor receive."""
 
-    def __init__(self, chain: Chain, struck: tuple[str, ...], every_round: bool) -> None:
+    def __init__(self, chain: Moving, struck: tuple[str, ...], every_round: bool) -> None:
         self.chain, self.struck, self.every_round = chain, struck, every_round
         self._place = dict(zip(struck, chain.ids(struck).tolist(), strict=True))
         self._round = -1
@@ -103,6 +122,10 @@ class PartyFaults:
             self._new_round(round)
         return self._state(group)
 
+    def side_by_side(self, seed: int) -> Shared:
+        of = lambda chain: PartyFaults(chain, self.struck, self.every_round)  # noqa: E731
+        return Readers(self.chain.side_by_side(seed), of)
+
     def _new_round(self, round: int) -> None:
         if round != self._round:
             self.chain.move()
@@ -130,7 +153,7 @@ class PartyFaults:
 class LinkFaults:
     """A message over a link that is down does not leave its sender."""
 
-    def __init__(self, chain: Chain, directed: bool, every_round: bool) -> None:
+    def __init__(self, chain: Moving, directed: bool, every_round: bool) -> None:
         self.chain, self.directed, self.every_round = chain, directed, every_round
         self._round = -1
         self._tables: dict[tuple[str, str], tuple[np.ndarray, np.ndarray]] = {}
@@ -150,6 +173,10 @@ class LinkFaults:
 
     def alive(self, group: Group, round: int) -> Mask:
         return None
+
+    def side_by_side(self, seed: int) -> Shared:
+        of = lambda chain: LinkFaults(chain, self.directed, self.every_round)  # noqa: E731
+        return Readers(self.chain.side_by_side(seed), of)
 
     def _chains_of(self, links: Links) -> tuple[np.ndarray, np.ndarray]:
         """The chains of these links: each once, and by receiver and slot."""
@@ -185,6 +212,9 @@ class Disaster:
     def alive(self, group: Group, round: int) -> Mask:
         return None if round + self.waited < self.at else self._state(group, round)
 
+    def side_by_side(self, seed: int) -> Shared:
+        return Copies(lambda: replace(self))
+
     def _state(self, group: Group, round: int) -> np.ndarray:
         now = round + self.waited
         return np.array([self.back.get(party, -1) <= now for party in group.parties])
@@ -193,9 +223,11 @@ class Disaster:
 class Replay:
     """Replays recorded masks, exchange by exchange."""
 
-    def __init__(self, masks: dict[str, np.ndarray]) -> None:
+    def __init__(
+        self, masks: dict[str, np.ndarray], position: dict[str, int] | None = None
+    ) -> None:
         self.masks = masks
-        self.position: dict[str, int] = {}
+        self.position = position or {}
 
     def exchange(self, links: Links, round: int, again: bool = False) -> Passage:
         pair = f"{links.src.name}>{links.dst.name}"
@@ -209,6 +241,9 @@ class Replay:
 
     def alive(self, group: Group, round: int) -> Mask:
         return self._row(f"alive:{group.name}", round, (len(group),))
+
+    def side_by_side(self, seed: int) -> Shared:
+        return Copies(lambda: Replay(self.masks, dict(self.position)))
 
     def _row(self, key: str, k: int, shape: tuple[int, ...]) -> Mask:
         recorded = self.masks.get(key)
@@ -244,6 +279,10 @@ class Recorder:
         rows.extend([state] * (round + 1 - len(rows)))
         rows[round] = state
         return mask
+
+    def side_by_side(self, seed: int) -> Shared:
+        """What programs side by side draw is not recorded: a trace has one order."""
+        return self.sampler.side_by_side(seed)
 
     def save(self, path: Path) -> None:
         with path.open("wb") as file:

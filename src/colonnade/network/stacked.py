@@ -2,15 +2,17 @@
 
 An exchange is an indexing operation with an arrival mask; its cost grows with the number of links.
 Time is virtual: every party has its own clock, moved by computing, by waiting, and by the arrival
-of messages.
+of messages. Programs that run side by side wait independently of each other, but a party computes
+for one of them at a time.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self, cast
+from functools import cached_property
+from typing import Self, cast
 
 import numpy as np
 import torch
@@ -18,16 +20,16 @@ from torch import Tensor
 
 from colonnade.network.absent import Absent
 from colonnade.network.clock import SECOND, Clock
-from colonnade.network.delays import Delays
+from colonnade.network.delays import Delays, DelaySampler
 from colonnade.network.faults import Fault, Phase
 from colonnade.network.inbox import Inbox
-from colonnade.network.network import DECISION, DECISION_BYTES, Network, World, seconds
+from colonnade.network.network import DECISION, DECISION_BYTES, Network, seconds
 from colonnade.network.parcel import Parcel, Wait
 from colonnade.network.samplers import Passage
 from colonnade.network.topology import Group, Links
+from colonnade.network.world import Program, Run, World
 
 NEVER = np.iinfo(np.int64).max
-_INSTANT = Delays().sampler(0)
 
 
 @dataclass
@@ -43,7 +45,9 @@ class StackedNetwork(Network):
         super().__init__(world, program)
         self.clock = clock
         self._place = {party: i for i, party in enumerate(world.parties)}
-        self._time = np.zeros(len(world.parties), dtype=np.int64)
+        self._time = np.zeros(len(world.parties), dtype=np.int64)  # of this program at each party
+        # When each party has computed what it was asked to; shared by programs side by side.
+        self._free = np.zeros(len(world.parties), dtype=np.int64)
         self._members: dict[Group, np.ndarray] = {}
         self._under_way: dict[tuple[str, str, str], list[_UnderWay]] = {}
 
@@ -55,15 +59,15 @@ class StackedNetwork(Network):
         return seconds(int(self._time.max()))
 
     def within(self, phase: Phase) -> Self:
-        program = f"{self.program}.{self.round}.{phase}"
-        child = self._within(type(self)(self.world, program, self.clock), phase)
+        child = self._within(self._beside(f"{self.program}.{self.round}.{phase}"), phase)
         child._time = self._time
         return child
 
     def facing(self, fault: Fault) -> Self:
         """The same parties at the same time, for whom from now on other things fail."""
         other = copy.copy(self)
-        other.ledger, other._time = self.ledger.copy(), self._time.copy()
+        other.ledger = self.ledger.copy()
+        other._time, other._free = self._time.copy(), self._free.copy()
         other._under_way = dict(self._under_way)
         other._samplers = {}
         if fault != self.world.fault:
@@ -73,30 +77,34 @@ class StackedNetwork(Network):
         return other
 
     async def agree(self, value: Tensor | Absent, src: Group, count: int) -> list[float]:
+        self.step += 1
         decision = cast(Tensor, value).reshape(-1).tolist()
         assert len(decision) == count, f"{len(decision)} numbers, {count} were announced"
         links = self.links(src, self.everyone)
         self.ledger.add(self.phase, DECISION, links, None, count * DECISION_BYTES)
         np.maximum(self._time, self._times(src)[0], out=self._time)  # nobody goes on untold
+        if self.clock is not None:
+            await self.clock.sleep_until(int(self._time.max()))
         return decision
 
-    async def concurrently(self, *programs: Callable[[Self], Coroutine[Any, Any, None]]) -> None:
-        clock = self.clock or Clock()
-        self.step += 1
-        children = [self._start_child(clock, ~k) for k in range(len(programs))]
-        pairs = zip(programs, children, strict=True)
-        if self.clock is None:
-            clock.run(*[(child.program, program(child)) for program, child in pairs])
-        else:
-            await clock.join(
-                [clock.spawn(program(child), child.program) for program, child in pairs]
-            )
-        self._time[:] = np.maximum.reduce([child._time for child in children])
+    async def concurrently(self, *programs: Run | Program) -> None:
+        alone, self.clock = self.clock is None, self.clock or Clock()
+        runs = [self._run_of(program) for program in programs]
+        children = self._children_of(len(programs))
+        named = [(c.program, run(c)) for run, c in zip(runs, children, strict=True)]
+        try:
+            if alone:
+                self.clock.run(*named)
+            else:
+                await self.clock.join([self.clock.spawn(run, name) for name, run in named])
+        finally:
+            self.clock = None if alone else self.clock
+        self._time[:] = np.maximum.reduce([self._time, *(child._time for child in children)])
+        self._joined(children)
 
-    def _start_child(self, clock: Clock, branch: int) -> Self:
-        child = type(self)(self.world, self._child_name(), clock)
-        child = self._child(child, (*self.at, branch))
-        child._time = self._time.copy()
+    def _beside(self, program: str) -> Self:
+        child = type(self)(self.world, program, self.clock)
+        child._time, child._free = self._time.copy(), self._free
         return child
 
     async def _exchange(self, parcel: Parcel, passage: Passage) -> Inbox:
@@ -119,9 +127,9 @@ class StackedNetwork(Network):
         self, parcel: Parcel, passage: Passage, value: Tensor, arrived: np.ndarray | None
     ) -> tuple[np.ndarray, Tensor]:
         """Moves the clocks of senders and receivers; what is there when the receivers go on."""
-        delays = self._delays or _INSTANT
+        delays = self._delays or self._instant
         links, wait = parcel.links, parcel.wait
-        self._time[self._party(links.src)] += delays.compute(links.src)
+        self._compute(self._party(links.src), delays.compute(links.src))
         transfer = delays.transfer(links, np.broadcast_to(np.asarray(parcel.bytes), links.shape))
         arrival = self._times(links.src)[links.senders] + transfer + parcel.late(passage)
         coming = np.where(links.real & _or_all(arrived), arrival, NEVER)
@@ -133,6 +141,17 @@ class StackedNetwork(Network):
         end = _go_on_at(wait, begin, coming, heard, links)
         self._time[self._party(links.dst)] = end
         return coming <= end[:, None], value
+
+    @cached_property
+    def _instant(self) -> DelaySampler:
+        """Nothing takes time."""
+        return Delays().sampler(0)
+
+    def _compute(self, parties: np.ndarray, work: np.ndarray) -> None:
+        """Each party computes for so long, once it is done with other programs."""
+        begin = np.maximum(self._time[parties], np.where(work > 0, self._free[parties], 0))
+        self._time[parties] = begin + work
+        self._free[parties] = np.maximum(self._free[parties], begin + work)
 
     def _read_registers(
         self, parcel: Parcel, value: Tensor, arrival: np.ndarray, now: np.ndarray

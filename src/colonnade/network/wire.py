@@ -14,10 +14,10 @@ from torch import Tensor
 
 from colonnade.common.text import printable
 from colonnade.errors import ColonnadeError
+from colonnade.network.program_counter import DEPTH, LARGEST, ProgramCounter
 
-VERSION = "3"
+VERSION = "4"
 
-LARGEST = 2**62  # of any integer in a message; rounds and steps end at 2**60
 Count = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
 Step = Annotated[int, msgspec.Meta(ge=-LARGEST, le=LARGEST)]  # negative: programs side by side
 Name = Annotated[str, msgspec.Meta(max_length=200)]
@@ -40,10 +40,7 @@ class WireError(ColonnadeError):
 class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Which message of which exchange this is."""
 
-    program: Name
-    place: Annotated[
-        tuple[Step, ...], msgspec.Meta(min_length=2, max_length=32)
-    ]  # … rounds begun, step
+    at: Annotated[tuple[Step, ...], msgspec.Meta(min_length=2, max_length=DEPTH)]
     src: Name  # group
     sender: Count  # member of src
     dst: Name
@@ -52,9 +49,21 @@ class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     register: bool = False  # the newest one counts, whatever the round
     nothing: bool = False  # the sender has nothing to say, do not wait for it
     federation: Name = ""  # the hash of its file
-    era: Count = 0  # how often its leader has begun
+    # The program that the message belongs to, by how many numbers of `at` say where that program
+    # was started, and the generation of that program's leader.
+    program: Annotated[int, msgspec.Meta(ge=0, lt=DEPTH)] = 0
+    generation: Count = 0
     life: Count = 0  # which start of its sender's process sent it
     note: Note = ""  # of a message that is no part of an exchange
+
+    @property
+    def counter(self) -> ProgramCounter:
+        return ProgramCounter(self.at)
+
+    @property
+    def origin(self) -> ProgramCounter:
+        """Where the program that the message belongs to was started."""
+        return ProgramCounter(self.at[: self.program])
 
 
 class _Fields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,11 @@ from colonnade.learning.settings import Settings
 from colonnade.learning.task import Task
 from colonnade.network import Network, ProjectedNetwork, StackedNetwork, World
 from colonnade.network.clock import SECOND, Clock, WallClock
-from colonnade.network.joining import finish, take_part
-from colonnade.network.live import Live
-from colonnade.network.post import END, Post
+from colonnade.network.live.following import finish
+from colonnade.network.live.joining import take_part
+from colonnade.network.live.network import Live
+from colonnade.network.live.post import Post
+from colonnade.network.program_counter import END, ProgramCounter
 from colonnade.network.transport.memory import MemoryTransport
 from colonnade.network.transport.transport import Transport
 
@@ -40,6 +43,20 @@ def run_projected(
     transport = MemoryTransport(clock)
     nets = [ProjectedNetwork(world, transport.seat(party)) for party in world.parties]
     results = clock.run(*[(net.party, program(net)) for net in nets])
+    return dict(zip(world.parties, results, strict=True))
+
+
+def run_live(
+    world: World, program: Callable[[Network], Coroutine[Any, Any, Any]], leader: str | None
+) -> dict[str, Any]:
+    """The program's result at each party as real parties run it, in memory and in virtual time."""
+    clock = Clock()
+    transport = MemoryTransport(clock)
+    posts = [Post(world, transport.seat(party), leader=leader, born=1) for party in world.parties]
+    for post in posts:
+        post.listen()
+    run = partial(take_part, program=program, gather=PATIENCE, patience=PATIENCE)
+    results = clock.run(*[(post.party, run(post)) for post in posts])
     return dict(zip(world.parties, results, strict=True))
 
 
@@ -151,7 +168,7 @@ async def _live(algorithm: Algorithm, post: Post) -> Trained:
     finish(post)
     ended, (net,) = post.clock.now, nets
     test = Live(post, "test", patience=PATIENCE)
-    test.place, test.phase, test.ledger = (END, 1), "inference", net.ledger
+    test.origin, test.phase, test.ledger = ProgramCounter((END, 1)), "inference", net.ledger
     metrics = await algorithm.test(test) if algorithm.data.test.rows else {}
     return Trained(algorithm, net, metrics, ended / SECOND)
 

@@ -16,8 +16,10 @@ from tests.federation.member.test_member import federation, member
 from colonnade.federation.agreement.federation import Federation
 from colonnade.federation.member.member import Member
 from colonnade.network.clock import Clock
-from colonnade.network.live import Live
-from colonnade.network.post import BEAT, CALL, DAY, UNREAD
+from colonnade.network.live.generations import UNREAD
+from colonnade.network.live.messages import CALL, HEARTBEAT
+from colonnade.network.live.network import Live
+from colonnade.network.live.post import DAY
 from colonnade.network.transport.memory import MemoryTransport, Seat
 from colonnade.network.wire import Header, decode, encode
 from colonnade.testing import stacked
@@ -59,15 +61,15 @@ def of_the_past(random: Random, data: bytes, to: str, fed: Federation) -> bytes:
     return _own(fed, (1, 1), torch.full((64, 16), 1e3))
 
 
-def old_era(random: Random, data: bytes, to: str, fed: Federation) -> bytes:
+def old_generation(random: Random, data: bytes, to: str, fed: Federation) -> bytes:
     """The attacker's own, from before the label holder last began."""
     own = decode(_own(fed, (3, 1), torch.full((64, 16), 1e3)))
-    return encode(msgspec.structs.replace(own[0], era=0), own[1])
+    return encode(msgspec.structs.replace(own[0], generation=0), own[1])
 
 
 def decision(random: Random, data: bytes, to: str, fed: Federation) -> bytes:
     """Only the label holder decides when to stop."""
-    header = Header("main", (5, 4), "server", 0, "everyone", fed.members.index(to), "decision")
+    header = Header((5, 4), "server", 0, "everyone", fed.members.index(to), "decision")
     return encode(_signed(header, fed), torch.tensor([0.0, 1.0]))
 
 
@@ -86,7 +88,7 @@ def nested_call(random: Random, data: bytes, to: str, fed: Federation) -> bytes:
 
 
 def nested_greeting(random: Random, data: bytes, to: str, fed: Federation) -> bytes:
-    return _told(fed, to, BEAT, '{"digests": {}, "x": ' + '{"x": ' * 100_000)
+    return _told(fed, to, HEARTBEAT, '{"digests": {}, "x": ' + '{"x": ' * 100_000)
 
 
 def account_without_bounds(random: Random, data: bytes, to: str, fed: Federation) -> bytes:
@@ -108,20 +110,21 @@ def account_of_others(random: Random, data: bytes, to: str, fed: Federation) -> 
     return _told(fed, to, CALL, note)
 
 
-def era_to_come(random: Random, data: bytes, to: str, fed: Federation) -> bytes:
-    """A leader that believed it would begin an era that has no successor, or cannot be told."""
-    told = _told(fed, to, BEAT, "")
-    era = random.choice(["9" * 4300, str(2**62), str(2**61), str(10 * DAY), "-1"])
-    return _with_header(told, f'"era":{NOW["era"]}', f'"era":{era}')
+def generation_to_come(random: Random, data: bytes, to: str, fed: Federation) -> bytes:
+    """A leader that believed it would begin a generation without a successor, or one that cannot be
+    told."""
+    told = _told(fed, to, HEARTBEAT, "")
+    number = random.choice(["9" * 4300, str(2**62), str(2**61), str(10 * DAY), "-1"])
+    return _with_header(told, f'"generation":{NOW["generation"]}', f'"generation":{number}')
 
 
-def place_without_bounds(random: Random, data: bytes, to: str, fed: Federation) -> bytes:
+def program_counter_without_bounds(random: Random, data: bytes, to: str, fed: Federation) -> bytes:
     number = random.choice(["9" * 4300, str(-(2**70)), str(2**63), "1.5", "null"])
-    return _with_header(_told(fed, to, BEAT, ""), '"place":[0,0]', f'"place":[0,{number}]')
+    return _with_header(_told(fed, to, HEARTBEAT, ""), '"at":[0,0]', f'"at":[0,{number}]')
 
 
 def nonsense_greeting(random: Random, data: bytes, to: str, fed: Federation) -> bytes:
-    return _told(fed, to, BEAT, '{"digests": {"seed": "0"}, "rows": "' + "x" * 500 + '"}')
+    return _told(fed, to, HEARTBEAT, '{"digests": {"seed": "0"}, "rows": "' + "x" * 500 + '"}')
 
 
 def far_ahead(random: Random, data: bytes, to: str, fed: Federation) -> bytes:
@@ -132,13 +135,13 @@ def far_ahead(random: Random, data: bytes, to: str, fed: Federation) -> bytes:
 
 def _own(fed: Federation, place: tuple[int, ...], value: torch.Tensor) -> bytes:
     number = fed.clients.index(ATTACKER)
-    header = Header("main", place, "clients", number, "server", 0, "embedding")
+    header = Header(place, "clients", number, "server", 0, "embedding")
     return encode(_signed(header, fed), value)
 
 
 def _told(fed: Federation, to: str, kind: str, note: str) -> bytes:
     ends = ("everyone", fed.members.index(ATTACKER), "everyone", fed.members.index(to))
-    header = Header("post", (0, 0), *ends, kind, nothing=True, note=note)
+    header = Header((0, 0), *ends, kind, nothing=True, note=note)
     return encode(_signed(header, fed), None)
 
 
@@ -153,10 +156,12 @@ def _with_header(data: bytes, before: str, after: str) -> bytes:
 
 
 def _signed(header: Header, fed: Federation) -> Header:
-    return msgspec.structs.replace(header, federation=fed.hash, era=NOW["era"], life=1)
+    return msgspec.structs.replace(
+        header, federation=fed.hash, generation=NOW["generation"], life=1
+    )
 
 
-NOW = {"era": 0}
+NOW = {"generation": 0}
 ATTACKS: dict[Attack, int] = {  # and how often, for each message of the training
     random_bytes: 40,
     mutated: 40,
@@ -171,10 +176,10 @@ ATTACKS: dict[Attack, int] = {  # and how often, for each message of the trainin
     nested_greeting: 1,
     account_without_bounds: 2,
     account_of_others: 2,
-    era_to_come: 5,
-    place_without_bounds: 5,
+    generation_to_come: 5,
+    program_counter_without_bounds: 5,
     nonsense_greeting: 1,
-    old_era: 1,
+    old_generation: 1,
     far_ahead: 30,
 }
 REASONS: dict[Attack, str] = {  # in the log; what is merely late is dropped without a word
@@ -190,8 +195,8 @@ REASONS: dict[Attack, str] = {  # in the log; what is merely late is dropped wit
     nested_greeting: "not a valid Greeting",
     account_without_bounds: "not a valid Account",
     account_of_others: "an account of",
-    era_to_come: "not a message",
-    place_without_bounds: "not a message",
+    generation_to_come: "not a message",
+    program_counter_without_bounds: "not a message",
 }
 
 
@@ -206,7 +211,7 @@ class Misbehaving(MemoryTransport):
         return Overheard(self, party)
 
     def strike(self, to: str, data: bytes) -> None:
-        NOW["era"] = decode(data)[0].era
+        NOW["generation"] = decode(data)[0].generation
         for _ in range(ATTACKS[self.attack]):
             self.attempts += 1
             bad = self.attack(self.random, data, to, self.fed)
@@ -237,7 +242,7 @@ def test_an_attack_changes_no_weight(
         assert all(torch.equal(mine[key], value) for key, value in tensors.items()), party
     assert members[fed.speaker].state.result is not None
     assert room.attempts >= 100
-    assert len(members[fed.speaker].post.letters) <= 2 * UNREAD
+    assert len(members[fed.speaker].post.main.mail.letters) <= 2 * UNREAD
     refused = sum(one.post.refused for one in members.values())
     if attack in (random_bytes, mutated):
         assert room.attempts > 5_000  # of each kind

@@ -29,11 +29,13 @@ from colonnade.federation.member.member import Member
 from colonnade.federation.member.messages import Account, Call, Greeting, text
 from colonnade.federation.member.status import set_up_log, told
 from colonnade.network.clock import SECOND, Clock
-from colonnade.network.post import ASK, BEAT, CALL, DAY, END, LACK, PARTS, START, Post
+from colonnade.network.live.messages import CALL, GONE, HEARTBEAT, NACK, PARTS, START
+from colonnade.network.live.post import DAY, Post
+from colonnade.network.program_counter import END, MAIN
 from colonnade.network.quota import ENTRY, Quota, Store, weight
 from colonnade.network.tally import Tally
 from colonnade.network.transport.memory import MemoryTransport, Seat
-from colonnade.network.wire import Header, WireError, decode, encode, read_note
+from colonnade.network.wire import VERSION, Header, WireError, decode, encode, read_note
 from colonnade.testing.storm import Crew, StormSeat
 
 ATTACKER = "client3"
@@ -46,7 +48,7 @@ ODD: list[Any] = [
     "\ud800", "\u202e", "x" * 300, [], [0], [0, 0], [1, 1], [2**60, 0], [-1] * 32, [0] * 33, {},
     {"x": 1}, [[[[]]]], [None], ["1", "2"],
 ]  # fmt: skip
-KINDS = [BEAT, ASK, LACK, START, CALL, PARTS, "embedding", "decision", "encoding"]
+KINDS = [HEARTBEAT, NACK, GONE, START, CALL, PARTS, "embedding", "decision", "encoding"]
 
 
 class Fuzz:
@@ -57,9 +59,9 @@ class Fuzz:
         self.parties = {group.name: group.parties for group in fed.algorithm().groups}
         self.parties["everyone"] = fed.members
 
-    def message(self, to: str, era: int) -> bytes:
+    def message(self, to: str, now: int, life: int) -> bytes:
         random = self.random
-        header = self.header(to, era)
+        header = self.header(to, now, life)
         for _ in range(random.choice([0, 0, 1, 1, 2])):
             header[random.choice(list(header))] = random.choice(ODD)
         shape = random.choice([None, None, [3], [64, 16], [0], [1, 1, 1]])
@@ -67,7 +69,7 @@ class Fuzz:
         if random.random() < 0.9:
             header["nothing"] = shape is None
         file: dict[str, Any] = {
-            "__metadata__": {"colonnade": "2", "header": json.dumps(header)},
+            "__metadata__": {"colonnade": VERSION, "header": json.dumps(header)},
             "value": {"dtype": "F32", "shape": shape, "data_offsets": [0, len(numbers)]},
         }
         if shape is None:
@@ -75,14 +77,13 @@ class Fuzz:
         head = json.dumps(file).encode()
         return len(head).to_bytes(8, "little") + head + numbers
 
-    def header(self, to: str, era: int) -> dict[str, Any]:
+    def header(self, to: str, now: int, life: int) -> dict[str, Any]:
         random = self.random
         src, dst = random.choice(list(self.parties)), random.choice(list(self.parties))
         numbers = [self.number(src, ATTACKER), self.number(dst, to)]
         rounds = [random.choice([0, 1, 2, 3, 5, 50, END]), random.choice([0, 1, 2, 3, 4, END])]
         return {
-            "program": "main",
-            "place": random.choice([rounds, [END, -1, 1, 0, *rounds], [1, 2, -1, *rounds]]),
+            "at": random.choice([rounds, [END, -1, 1, 0, *rounds], [1, 2, -1, *rounds]]),
             "src": src,
             "sender": numbers[0],
             "dst": dst,
@@ -90,7 +91,9 @@ class Fuzz:
             "kind": random.choice(KINDS),
             "register": random.random() < 0.2,
             "federation": self.fed.hash if random.random() < 0.95 else "f" * 32,
-            "era": era if random.random() < 0.9 else random.choice([0, era + 1, DAY, 3 * DAY]),
+            "generation": now if random.random() < 0.9 else random.choice([0, now + 1, 3 * DAY]),
+            "program": random.choice([0, 0, 0, 1, 2, 3]),
+            "life": life,
             "note": self.note(),
         }
 
@@ -138,7 +141,8 @@ class Beside(Seat):
         if ATTACKER not in (self.party, to) and to in room.seats:
             for _ in range(room.often):
                 room.sent += 1
-                message = room.fuzz.message(to, decode(data)[0].era)
+                header = decode(data)[0]
+                message = room.fuzz.message(to, header.generation, header.life)
                 room.seats[to].deliver(ATTACKER, message)
         super().publish(to, data, delay)
 
@@ -176,7 +180,7 @@ def test_a_note_of_any_form_is_a_value_or_a_wire_error(kind: type[Any]) -> None:
     assert all(error.isprintable() and len(error) < 300 for error in errors)
 
 
-# -- eras ------------------------------------------------------------------------------------------
+# -- generations -----------------------------------------------------------------------------------
 
 
 def post_of(party: str, born: int, **more: Any) -> Post:
@@ -185,25 +189,29 @@ def post_of(party: str, born: int, **more: Any) -> Post:
     return Post(fed.algorithm().world(), seat, leader=fed.leader, born=born, **more)
 
 
-def beat(post: Post, sender: str, era: int, **more: Any) -> bytes:
+def beat(post: Post, sender: str, generation: int, **more: Any) -> bytes:
     ends = (post.everyone.parties.index(sender), post.everyone.parties.index(post.party))
-    header = Header("post", (0, 0), "everyone", ends[0], "everyone", ends[1], BEAT)
-    return encode(msgspec.structs.replace(header, era=era, nothing=True, **more), None)
+    header = Header((0, 0), "everyone", ends[0], "everyone", ends[1], HEARTBEAT)
+    return encode(
+        msgspec.structs.replace(header, generation=generation, nothing=True, **more), None
+    )
 
 
-def test_an_era_more_than_a_day_ahead_of_the_own_clock_is_ignored() -> None:
+def test_a_generation_more_than_a_day_ahead_of_the_own_clock_is_ignored() -> None:
     today = 1_800_000_000_000  # milliseconds since 1970
     leader, client = post_of("server", today), post_of("client0", today - DAY // 2)
     leader.receive(ATTACKER, beat(leader, ATTACKER, today + DAY + 1))
-    assert leader.newest_era == 0
+    assert leader.main.newest == 0
     assert leader.refused == 1
     leader.receive(ATTACKER, beat(leader, ATTACKER, today + DAY))  # as far as it can be led on
-    leader.begin_era(max(leader.newest_era + 1, leader.born))
-    assert leader.era == today + DAY + 1
-    client.receive("server", beat(client, "server", leader.era))
-    assert client.era == leader.era, "others still follow it, also if their clocks are late"
+    leader.lead(leader.main, MAIN.at(0, 0))
+    assert leader.generation == today + DAY + 1
+    client.receive("server", beat(client, "server", leader.generation))
+    assert client.generation == leader.generation, (
+        "others still follow it, also if their clocks are late"
+    )
     client.receive("server", beat(client, "server", today + 10 * DAY))
-    assert client.era == leader.era
+    assert client.generation == leader.generation
 
 
 # -- memory ----------------------------------------------------------------------------------------
@@ -212,7 +220,7 @@ MB = 2**20
 
 
 def letter(post: Post, place: tuple[int, ...], size: int, **more: Any) -> bytes:
-    header = Header("main", place, "clients", 3, "server", 0, "embedding", era=post.era)
+    header = Header(place, "clients", 3, "server", 0, "embedding", generation=post.generation)
     return encode(msgspec.structs.replace(header, **more), torch.zeros(size // 4))
 
 
@@ -220,41 +228,46 @@ def test_all_that_is_held_of_one_sender_stays_within_its_quota(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     post = post_of("server", 1, quota=Quota(4 * MB))
-    post.begin_era(1)
+    post.begin(post.main, 1)
     client = post_of("client0", 1, quota=Quota(4 * MB))
     for i in range(200):
         post.receive(ATTACKER, letter(post, (i + 5, 1), MB // 2))
         post.receive(ATTACKER, letter(post, (i, 1), MB // 2, register=True, kind=f"k{i % 20}"))
-        tell = {"kind": LACK, "place": (i, 0)}
+        tell = {"kind": GONE, "at": (i, 0)}
         post.receive(ATTACKER, beat(post, ATTACKER, 1, **tell))
         client.receive(ATTACKER, beat(client, ATTACKER, 7, note="x" * 100_000))
         for one in (post, client):
             assert one.quota.held(ATTACKER) <= 4 * MB
-    assert len(client.early) < 45
-    assert not post.lacking, "nobody waits there"
+    assert len(client.programs._early) < 45
+    assert not post.main.gone, "nobody waits there"
     assert client.quota.drops.total > 100
     lines = [r.getMessage() for r in caplog.records if "more of its messages wait" in r.message]
     assert 2 <= len(lines) <= 6, "each told at the first, the tenth and the hundredth"
-    near = (3, 1)
+    near = MAIN.at(3, 1)
     post.receive(ATTACKER, letter(post, near, MB // 2))
-    assert (near, "clients", 3, "server", 0) in post.letters, "what is needed next has precedence"
-    header = Header("main", (1, 1), "clients", 1, "server", 0, "embedding", era=1)
+    assert (near, "clients", 3, "server", 0) in post.main.mail.letters, (
+        "what is needed next has precedence"
+    )
+    header = Header((1, 1), "clients", 1, "server", 0, "embedding", generation=1)
     post.receive("client1", encode(header, torch.zeros(MB // 4)))
     assert post.quota.held("client1") == MB + ENTRY, "others have their own"
 
 
 def test_what_is_read_or_void_is_given_back() -> None:
     post, client = post_of("server", 1, quota=Quota(64 * MB)), post_of("client0", 1)
-    post.begin_era(1)
+    post.begin(post.main, 1)
     for i in range(1, 5):
         post.receive(ATTACKER, letter(post, (i, 1), 4000))
         post.receive(ATTACKER, letter(post, (i, 2), 4000, register=True))
         client.receive(ATTACKER, beat(client, ATTACKER, 2, note="{}"))
     assert post.quota.held(ATTACKER) == 8 * (4000 + ENTRY)
-    assert post.read_register(("clients", 3, "server", 0, "embedding"), (9, 0)) is not None
-    assert post.letters.pop(((1, 1), "clients", 3, "server", 0)) is not None
+    assert (
+        post.main.mail.read_register((MAIN, "clients", 3, "server", 0, "embedding"), MAIN.at(9, 0))
+        is not None
+    )
+    assert post.main.mail.letters.pop((MAIN.at(1, 1), "clients", 3, "server", 0)) is not None
     assert post.quota.held(ATTACKER) == 3 * (4000 + ENTRY)
-    post.begin_era(2)
+    post.begin(post.main, 2)
     assert post.quota.held(ATTACKER) == 0
     assert client.quota.held(ATTACKER) > 4 * ENTRY
     client.receive("server", beat(client, "server", 2))
@@ -299,8 +312,9 @@ def dropped(fed: Federation, seed: int, crashes: int, times: int, folder: Path) 
 
         seat.publish = measured
         one = members[seat.party] = member(fed, seat, folder, seat.clock.now // 1000 + 1)
-        one.post.quota = one.post.letters.quota = quota
-        one.post.registers.quota = one.post.early.quota = quota
+        mail, programs = one.post.main.mail, one.post.programs
+        one.post.quota = mail.quota = programs.quota = quota
+        mail.letters.quota = mail.registers.quota = programs._early.quota = quota
         await one.live()
 
     Crew(seed, fed.members, live).run(crashes)

@@ -25,7 +25,8 @@ from colonnade.federation.member.stage import Stage
 from colonnade.learning.task import Part, pad_stack
 from colonnade.network import Network
 from colonnade.network.clock import SECOND, Clock
-from colonnade.network.post import BEAT, END
+from colonnade.network.live.messages import HEARTBEAT
+from colonnade.network.program_counter import END, MAIN
 from colonnade.network.wire import decode
 from colonnade.testing import stacked
 from colonnade.testing.storm import Storm, Weather
@@ -198,7 +199,7 @@ def test_one_device_that_claims_to_be_far_ahead_misleads_nobody(tmp_path: Path) 
         await field.until(lambda: field.members["client0"].state.round > 2)
         liar = field.members["client3"].post
         for party in ("client0", "client1", "client2"):
-            liar.tell(party, BEAT, (END, 0))
+            liar.tell(party, HEARTBEAT, MAIN.at(END, 0))
         await field.until(lambda: all(ready(field.members[f"client{i}"]) for i in range(3)))
         for i in range(3):
             assert field.members[f"client{i}"].state.round == calm.net.round + 1
@@ -294,7 +295,7 @@ def test_as_many_may_ask_at_once_as_there_are_devices(tmp_path: Path) -> None:
         for answer, seconds in await field.clock.join(together):
             assert not answer.absent
             assert seconds < 0.5
-        assert sent[BEAT] < sent["encoding"] + sent["log-probability"]
+        assert sent[HEARTBEAT] < sent["encoding"] + sent["log-probability"]
 
     field.once_trained(story)
 
@@ -321,7 +322,7 @@ def test_calls_in_which_a_device_takes_no_part_leave_nothing_behind(tmp_path: Pa
         for _ in range(70):
             await field.ask("client3", ["7"])
         places["7"] = 6
-        assert len(field.members["client1"].post.letters) < 30
+        assert len(field.members["client1"].post.main.mail.letters) < 30
         for party in ("client1", "client0"):
             answer, _ = await field.ask(party, IDS)
             assert not answer.absent

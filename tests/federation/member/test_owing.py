@@ -16,8 +16,9 @@ from colonnade.federation.agreement.federation import Federation
 from colonnade.federation.agreement.federation_file import parse_federation
 from colonnade.federation.member.member import Member
 from colonnade.network.clock import SECOND, Clock
-from colonnade.network.loudness import Loudness, magnitude
-from colonnade.network.post import BEAT
+from colonnade.network.live.loudness import Loudness, magnitude
+from colonnade.network.live.messages import HEARTBEAT
+from colonnade.network.program_counter import MAIN
 from colonnade.network.transport.memory import MemoryTransport
 
 OWING = "client3"
@@ -63,10 +64,10 @@ def test_heartbeats_without_the_message_that_is_due_stop_the_others_for_a_bounde
         owing.post.listen()
         while True:
             net = getattr(other, "net", None)
-            place = (0, 0) if net is None else (net.rounds_begun, 0)
+            counter = MAIN.at(0 if net is None else net.rounds_begun, 0)
             for party in owing.post.present():
-                owing.post.era = members[party].post.era
-                owing.post.tell(party, BEAT, place)
+                owing.post.main.generation = members[party].post.generation
+                owing.post.tell(party, HEARTBEAT, counter)
             await clock.sleep_until(clock.now + SECOND // 5)
 
     clock.spawn(heartbeats(), "heartbeats")

@@ -16,7 +16,7 @@ from colonnade.federation.member.member import Member
 from colonnade.federation.member.own_data import read_own
 from colonnade.federation.member.stage import Stage
 from colonnade.network.clock import SECOND, Clock
-from colonnade.network.post import TWICE
+from colonnade.network.live.messages import TWICE
 from colonnade.testing import stacked
 from colonnade.testing.storm import Storm, Weather
 

@@ -36,9 +36,10 @@ from colonnade.federation.member.status import status
 from colonnade.learning.collection import Collection
 from colonnade.learning.training import Decision, Training
 from colonnade.network.clock import SECOND, Clock
-from colonnade.network.live import Live
+from colonnade.network.live.network import Live
 from colonnade.network.network import Network
 from colonnade.network.parts import Kept, Parts, Version
+from colonnade.network.program_counter import MAIN
 from colonnade.network.wire import read_note
 from colonnade.testing.storm import Crew, Storm, StormSeat
 
@@ -327,7 +328,7 @@ def test_what_was_collected_is_what_the_parts_in_use_give(
             take(*version, final=final)
             for one in hall.members.values():
                 if "client1" in one.post.peers:
-                    one.post.peers["client1"].late = True
+                    one.post.peers["client1"].late.add(MAIN)
             hall.clock.call_at(hall.clock.now + SECOND // 1000, fall)
 
         versions.take = last_act  # pyright: ignore[reportAttributeAccessIssue]

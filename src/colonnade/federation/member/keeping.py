@@ -15,9 +15,9 @@ from colonnade.federation.member.record import Record
 from colonnade.learning.algorithm import Algorithm
 from colonnade.learning.checkpoint import Checkpoint, CheckpointError
 from colonnade.network.clock import SECOND, Clock
-from colonnade.network.live import Live
+from colonnade.network.live.network import Live
 from colonnade.network.parts import Version
-from colonnade.network.post import END
+from colonnade.network.program_counter import END
 
 log = logging.getLogger(__name__)
 
@@ -62,8 +62,12 @@ class Keeping:
         """The training begins."""
         self.net, self._begun = net, self.clock.now
 
-    @property
-    def due(self) -> bool:
+    def keep_if_due(self, rounds: int) -> None:
+        """Write a checkpoint after so many rounds, if it is time for one."""
+        if self._due():
+            self.keep(rounds, at_once=False)
+
+    def _due(self) -> bool:
         """Whether it is time for a checkpoint, and the one before is written."""
         so_far = (self.clock.now - self._begun) / SECOND
         pause = max(PAUSE, SHARE * so_far, median(self._costs) / COST)

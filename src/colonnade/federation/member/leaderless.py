@@ -29,16 +29,18 @@ from colonnade.federation.member.stage import Stage
 from colonnade.learning.training import measure
 from colonnade.network import ABSENT, is_absent
 from colonnade.network.clock import SECOND
-from colonnade.network.live import Live
-from colonnade.network.network import Place
+from colonnade.network.live.messages import CALL
+from colonnade.network.live.network import Live
+from colonnade.network.live.peers import Peer
+from colonnade.network.live.post import DAY
 from colonnade.network.parts import Version
-from colonnade.network.post import CALL, DAY, END, Peer
+from colonnade.network.program_counter import END, ProgramCounter
 from colonnade.network.wire import WireError, read_note
 
 log = logging.getLogger(__name__)
 
-TESTING: Place = (END, 1)
-TESTED: Place = (END, 2, 0)
+TESTING = ProgramCounter((END, 1))
+TESTED = ProgramCounter((END, 2, 0))
 OWN = "messages and bytes are those that left this device"
 
 
@@ -140,10 +142,10 @@ class LeaderlessMember(Member):
         if not self.ready_for(self.version):
             return {}, {self.party: "busy with another version"}
         self.busy += 1
-        net = self.quickly((*TESTING, *self.version), "test")
+        net = self.quickly(ProgramCounter((*TESTING, *self.version)), "test")
         metrics = await self.algorithm.test(net)
         self.busy -= 1
-        self.post.passes((*TESTING, END, 0), forget=True)
+        self.post.passes(TESTING.at(END, 0), forget=True)
         return metrics, self.absent(there, net.silent, {})
 
     async def test_late(self) -> tuple[dict[str, float], dict[str, str]]:
@@ -180,7 +182,7 @@ class LeaderlessMember(Member):
         net = self.network(call)
         logits = await self.algorithm.predict(net, self.part(ids))
         self.busy -= 1
-        self.post.passes((*self.place_of(call), END, 0), forget=True)
+        self.post.passes(self.origin_of(call).at(END, 0), forget=True)
         self.keeping.note()
         return Answer(logits, self.absent(there, net.silent, {}))
 
@@ -251,26 +253,29 @@ class LeaderlessMember(Member):
 
     def forget(self, call: Call) -> None:
         """Drop the messages of a call, those that will still come included."""
-        self.post.passes((*self.place_of(call), END, 0), forget=True)
+        self.post.passes(self.origin_of(call).at(END, 0), forget=True)
 
     def pass_on(self, call: Call, parties: list[str]) -> None:
         for party in parties:
             self.post.tell(party, CALL, note=text(call))
 
     def network(self, call: Call) -> Live:
-        return self.quickly(self.place_of(call), f"call of {call.caller}")
+        return self.quickly(self.origin_of(call), f"call of {call.caller}")
 
-    def place_of(self, call: Call) -> Place:
+    def origin_of(self, call: Call) -> ProgramCounter:
         """Calls of different devices go on side by side, each in a branch of its own; what is sent
         for other rows, because somebody told of another call, is not taken for an answer."""
         rows = zlib.crc32("\x1f".join(call.ids or []).encode())
         number = ~self.federation.members.index(call.caller)
-        return (END, number, call.number, rows, *(call.version or ()))
+        return ProgramCounter((END, number, call.number, rows, *(call.version or ())))
 
-    def quickly(self, place: Place, program: str) -> Live:
-        for peer in self.post.peers.values():  # who was late in training need not be so now
-            peer.late = peer.late and not peer.reached((END, 0))
-        return self.beside(place, program, self.patience)
+    def quickly(self, origin: ProgramCounter, program: str) -> Live:
+        for peer in self.post.peers.values():
+            if peer.reached((END, 0)):  # who was late in training need not be so now
+                peer.late.clear()
+            elif peer.late:
+                peer.late.add(origin.branch)
+        return self.beside(origin, program, self.patience)
 
 
 def member_kind(federation: Federation) -> type[Member]:

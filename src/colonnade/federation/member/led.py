@@ -20,10 +20,12 @@ from colonnade.federation.member.stage import Stage
 from colonnade.learning.training import measure
 from colonnade.network.clock import SECOND
 from colonnade.network.faults import Phase
-from colonnade.network.joining import finish
-from colonnade.network.live import Live, Rejoin, round_of
+from colonnade.network.live.following import finish
+from colonnade.network.live.messages import CALL
+from colonnade.network.live.network import Live
+from colonnade.network.live.waiting import Rejoin
 from colonnade.network.parts import Parts, Version
-from colonnade.network.post import CALL, END
+from colonnade.network.program_counter import END, MAIN, ProgramCounter
 from colonnade.network.wire import WireError, read_note
 
 log = logging.getLogger(__name__)
@@ -34,8 +36,8 @@ CALLS = 64  # of the label holder's, that wait to be answered
 class LedMember(Member):
     def __init__(self, *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **more)
-        self.calls: deque[tuple[int, Call]] = deque(maxlen=CALLS)  # with the era they belong to
-        self.answered = (0, 0)  # era and number of the last call
+        self.calls: deque[tuple[int, Call]] = deque(maxlen=CALLS)  # with their generation
+        self.answered = (0, 0)  # generation and number of the last call
         self.silences: dict[int, dict[str, str]] = {}  # by call: who was not heard, and why
 
     async def afterwards(self) -> None:
@@ -143,17 +145,17 @@ class LedMember(Member):
     async def answer(self) -> None:
         """Answer calls of the label holder until the federation is over, or until the label holder
         has started a new training."""
-        era = self.post.era
-        while not self.over and (self.post.era == era or self.leader_is_done()):
-            if self.post.era != era and self.post.peers[self.leader].fronts:
-                era = self.post.era
+        generation = self.post.generation
+        while not self.over and (self.post.generation == generation or self.leader_is_done()):
+            if self.post.generation != generation and self.post.peers[self.leader].positions:
+                generation = self.post.generation
                 finish(self.post)  # the label holder was away, and asks who is ready
             if not self.calls:
                 await self.clock.wait(self.post.news, self.clock.now + SECOND)
                 self.keeping.note()
                 continue
             asked_in, call = self.calls.popleft()
-            if asked_in == self.post.era and (asked_in, call.number) > self.answered:
+            if asked_in == self.post.generation and (asked_in, call.number) > self.answered:
                 self.answered = (asked_in, call.number)
                 await self.heed(call)
                 self.keeping.note()
@@ -179,8 +181,8 @@ class LedMember(Member):
             self.post.beat(party)
 
     def leader_is_done(self) -> bool:
-        fronts = self.post.peers[self.leader].fronts.values()
-        return all(round_of(front, ()) >= END - 1 for front in fronts)  # or nothing is known yet
+        counters = self.post.peers[self.leader].positions.values()
+        return all(c.rounds_done(MAIN) >= END - 1 for c in counters)  # or nothing is known yet
 
     def called(self, sender: str, note: str) -> None:
         if sender != self.federation.leader:
@@ -196,7 +198,7 @@ class LedMember(Member):
             alone = self.attendance.alone[self.party]
             self.post.tell(sender, CALL, note=text(Account(rows, alone=alone)))
         else:
-            self.calls.append((self.post.era, call))
+            self.calls.append((self.post.generation, call))
 
     def told(self, sender: str, account: Account) -> None:
         if account.silent and account.number == self.asked:
@@ -221,6 +223,6 @@ class LedMember(Member):
         """The network over which the messages of one call go."""
         # The label holder waits for those who wait for others.
         patience = self.patience if self.post.leads else self.patience / 2
-        # The version is part of the place: a message of another version is for another place.
-        place = (END, call.number, *(call.version or ()))
-        return self.beside(place, f"call {call.number}", patience)
+        # The version is part of the program counter: a message of another version is another one's.
+        origin = ProgramCounter((END, call.number, *(call.version or ())))
+        return self.beside(origin, f"call {call.number}", patience)

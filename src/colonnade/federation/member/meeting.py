@@ -13,7 +13,7 @@ from colonnade.federation.agreement.federation import Federation
 from colonnade.federation.member.known_code import KnownCode
 from colonnade.federation.member.messages import Greeting, text
 from colonnade.federation.member.own_data import OwnData
-from colonnade.network.post import Post
+from colonnade.network.live.post import Post
 from colonnade.network.wire import read_note
 
 log = logging.getLogger(__name__)

@@ -15,9 +15,9 @@ from colonnade.federation.member.training_member import TrainingMember
 from colonnade.learning.task import Part, pad_stack
 from colonnade.network import ABSENT
 from colonnade.network.clock import SECOND, Signal
-from colonnade.network.live import Live
-from colonnade.network.network import Place
-from colonnade.network.post import END, Peer
+from colonnade.network.live.network import Live
+from colonnade.network.live.peers import Peer
+from colonnade.network.program_counter import END, ProgramCounter
 from colonnade.network.tally import Tally
 
 log = logging.getLogger(__name__)
@@ -152,9 +152,9 @@ class Member(TrainingMember):
             x = pad_stack([self.own.rows(ids)], max(self.algorithm.task.widths))
         return Part(x, ABSENT, len(ids))
 
-    def beside(self, place: Place, program: str, patience: float) -> Live:
-        """A network for predictions, at a place of their own beside the training."""
+    def beside(self, origin: ProgramCounter, program: str, patience: float) -> Live:
+        """A network for predictions, a program of their own beside the training."""
         net = Live(self.post, program, patience=patience)
-        net.place, net.phase, net.ledger = place, "inference", self.record.ledger
+        net.origin, net.phase, net.ledger = origin, "inference", self.record.ledger
         net.impatient = True
         return net

@@ -9,7 +9,7 @@ import msgspec
 
 from colonnade.common.user_code import Source
 from colonnade.network.parts import Version
-from colonnade.network.post import END
+from colonnade.network.program_counter import END, ProgramCounter
 from colonnade.network.wire import Count, Name
 
 AT_ONCE = 1024  # rows of one question
@@ -63,9 +63,9 @@ class Account(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     alone: Count = 0  # rounds without labels that the sender did
 
 
-def done_with(call: Call) -> tuple[int, ...]:
-    """The place after all that a call asks for."""
-    return (END, call.number, END, 0)
+def done_with(call: Call) -> ProgramCounter:
+    """The program counter after all that a call asks for."""
+    return ProgramCounter((END, call.number, END, 0))
 
 
 def text(value: msgspec.Struct) -> str:

@@ -27,10 +27,12 @@ from colonnade.learning.algorithm import Algorithm
 from colonnade.learning.training import Point
 from colonnade.learning.versions import Store
 from colonnade.network.clock import SECOND
-from colonnade.network.joining import finish, take_part
-from colonnade.network.live import Live
+from colonnade.network.live.following import finish
+from colonnade.network.live.joining import take_part
+from colonnade.network.live.network import Live
+from colonnade.network.live.post import Post
 from colonnade.network.parts import Version
-from colonnade.network.post import END, Post
+from colonnade.network.program_counter import END, ProgramCounter
 from colonnade.network.quota import Quota
 from colonnade.network.tally import Tally
 from colonnade.network.transport.transport import Transport
@@ -80,6 +82,7 @@ class TrainingMember:
         self.record = Record(folder, federation)
         self.keeping = Keeping(self.algorithm, folder, self.record, self.clock, self.facts)
         self.state = State(rounds=self.algorithm.total_rounds)
+        self.rounds_by_program: dict[ProgramCounter, int] = {}  # of programs side by side
         self.version_before: Any = None  # of the model that an earlier process used
         self._seen = Tally(log, first=CHANGES)
 
@@ -129,6 +132,7 @@ class TrainingMember:
         self.state.stage = Stage.WAITING
         self.post.listen()
         resume_at = min(start.resume_at, END - 1)
+        self.rounds_by_program = start.rounds_by_program
         while not self.over:
             await self.take_part(resume_at)
             await self.afterwards()
@@ -144,12 +148,12 @@ class TrainingMember:
         self.attendance.restore(kept.get("attendance"))
         self.version_before = kept.get("version")
         missed = kept.get("missed", [])
-        self.post.missed = {tuple(place): set(names) for place, names in missed}
+        self.post.missed = {ProgramCounter(o): set(names) for o, names in missed}
         self.state.round = min(net.resume_at, self.state.rounds)
 
     def facts(self) -> dict[str, Any]:
         """What a checkpoint holds of this party beside the algorithm's state."""
-        missed = [[list(place), sorted(names)] for place, names in self.post.missed.items()]
+        missed = [[list(o), sorted(names)] for o, names in self.post.missed.items()]
         return {"attendance": self.attendance.facts(), "missed": missed}
 
     async def afterwards(self) -> None:
@@ -163,6 +167,7 @@ class TrainingMember:
             self.post,
             self.train,
             resume_at=resume_at,
+            rounds_by_program=self.rounds_by_program,
             unlabelled=self.algorithm.unlabelled_rounds,
             own_rounds=self.algorithm.own_rounds(self.party),
             gather=net.gather,
@@ -174,6 +179,7 @@ class TrainingMember:
     async def train(self, net: Live) -> None:
         self.net, net.ledger = net, self.record.ledger
         net.watch, self.algorithm.training.watch = self.began, self.learnt
+        net.watch_side_by_side = lambda child: self.keeping.keep_if_due(net.rounds_done)
         self.state.stage = Stage.TRAINING
         self.keeping.begin(net)
         await self.algorithm.train(net)
@@ -184,8 +190,7 @@ class TrainingMember:
 
     def began(self, round: int) -> None:
         self.state.round = round + 1
-        if self.keeping.due:
-            self.keeping.keep(round, at_once=False)
+        self.keeping.keep_if_due(round)
         if round < self.algorithm.unlabelled_rounds:  # each for itself
             self.attendance.alone[self.party] += 1
         elif not self.algorithm.training.frozen:
@@ -212,7 +217,7 @@ class TrainingMember:
     def leave(self) -> None:
         """Write the state before the process ends."""
         if self.state.stage == Stage.TRAINING:
-            self.keeping.keep(max(0, self.net.rounds_begun - 1))
+            self.keeping.keep(self.net.rounds_done)
         else:
             self.keeping.attempt(self.record.keep)
 

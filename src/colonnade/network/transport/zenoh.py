@@ -22,7 +22,7 @@ import zenoh
 from colonnade.common.text import printable
 from colonnade.errors import ColonnadeError, InputError
 from colonnade.network.clock import WallClock
-from colonnade.network.lives import MANY, number_of
+from colonnade.network.live.lives import MANY, number_of
 from colonnade.network.quota import ENTRY, Quota
 from colonnade.network.tally import Tally
 from colonnade.network.transport.transport import Deliver, Notice

@@ -1,0 +1,94 @@
+"""Versions of the model among real parties: who keeps which, and when they are final."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+import msgspec
+import torch
+from torch import Tensor
+
+from colonnade.errors import Diverged
+from colonnade.network.clock import SECOND
+from colonnade.network.live.waiting import WaitingNetwork
+from colonnade.network.parts import Parts, Version
+
+log = logging.getLogger(__name__)
+
+LIVES = 1 << 20  # starts of a process that are told apart
+WINDOW = 2  # rounds that a party may be ahead of another
+
+
+class CommittingNetwork(WaitingNetwork):
+    @property
+    def life(self) -> int:
+        return self.post.born % LIVES
+
+    def missing(self) -> set[str]:
+        told = [party for parts in self.post.parts_of.values() for party in parts.missed]
+        return self.silent.union(*self.post.missed.values(), told)
+
+    def owing(self) -> list[str]:
+        known = {party: self.post.peers[party] for party in self.silent & self.post.peers.keys()}
+        there = [party for party, k in known.items() if k.there and not k.reached(self.at)]
+        return there + [p for p, k in known.items() if not k.there and self.may_return(k)]
+
+    def lacking(self, version: Version, parties: Sequence[str]) -> list[str]:
+        return [party for party in parties if not self.post.keeps(party, version)]
+
+    def away_since(self, moment: float, parties: Sequence[str]) -> list[str]:
+        known = {party: self.post.peers[party] for party in parties if party in self.post.peers}
+        return [p for p, k in known.items() if not k.there or k.since > moment * SECOND]
+
+    def announce(self, parts: Parts) -> None:
+        missed = tuple(sorted(set[str]().union(*self.post.missed.values())))
+        self.post.announce(msgspec.structs.replace(parts, missed=missed))
+
+    async def commit(self, keep: Callable[[bool], bool]) -> None:
+        self.step += 1
+        mark, leader = self.rounds_begun, self.leader
+        if leader is not None and not self.leads:  # it says whether this is too late
+            limit = self.clock.now + int(self.post.silence * SECOND)
+            await self.attend(lambda: leader in self.post.parts_of, lambda: [leader], limit)
+        late = mark < self.resume_at or self._committed(mark)
+        self.post.muted = not keep(late)
+        if self.post.muted:
+            log.warning("%s: its part was not final when the others went on", self.party)
+        self.post.reach(self.at)
+        self.post.beat_all()
+        if late:
+            return
+        if self.leads:
+            nothing = Parts()
+            await self.everybody(lambda p: self.post.parts_of.get(p, nothing).final(mark))
+        elif leader is None:
+            await self.everybody(lambda p: self.post.peers[p].reached(self.at))
+        else:
+            await self.attend(lambda: self._committed(mark), lambda: [leader])
+
+    def _committed(self, mark: int) -> bool:
+        """Whether the leader has said that parts which were final by then are in use."""
+        told = self.post.parts if self.leads else self.post.parts_of.get(self.leader or "")
+        return told is not None and told.committed is not None and told.committed >= mark
+
+    def check_loss(self, loss: Tensor) -> None:
+        if not bool(torch.as_tensor(loss).isfinite().all()):
+            raise Diverged(
+                f"the loss of round {self.round + 1} is not a number any more. The largest numbers "
+                f"came from {self.post.loudness.loudest()}. Lower the learning rate, or "
+                "network.loudness in the federation file, which bounds what is accepted"
+            )
+
+    async def reunite(self) -> None:
+        lately = self.origin.at(self.rounds_begun - WINDOW, 0)
+        beyond = self.origin.at(self.rounds_begun, self.step + 1)
+
+        def ready(party: str) -> bool:
+            return self.post.peers[party].reached(lately)
+
+        def gone_on() -> bool:  # among equals: others waited no longer, and now wait for this party
+            equals = self.leader is None
+            return equals and any(k.there and k.reached(beyond) for k in self.post.peers.values())
+
+        await self.everybody(ready, gone_on)

@@ -1,0 +1,17 @@
+"""Messages that are no part of an exchange, by their kind.
+
+- HEARTBEAT: how far the sender is.
+- NACK, a negative acknowledgement: the sender waits at this program counter, and the receiver's
+  message has not come.
+- GONE: the answer to a NACK for a message that the sender no longer has.
+- START: where the generation of the program's leader began.
+- CALL: a request to everybody.
+- PARTS: which versions of the model the sender keeps.
+- TWICE: the receiver's party has two processes; the note says which of them the sender listens to.
+"""
+
+from __future__ import annotations
+
+HEARTBEAT, NACK, GONE, START = "heartbeat", "nack", "gone", "start"
+CALL, PARTS, TWICE = "call", "parts", "twice"
+EVERYONE = "everyone"  # the group of all parties, which such messages are addressed in

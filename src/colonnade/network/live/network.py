@@ -1,0 +1,302 @@
+"""The projected engine for real: parties crash, return, lag, and nobody knows beforehand.
+
+What the stacked engine draws, this one finds out: a party is away when its transport says so. How
+parties go on together:
+
+- *Rounds.* No party begins a round more than two ahead of a neighbour that is there. A party that
+falls further behind for longer than `patience` is not waited for; it jumps to the leader's round,
+which is how a party that was away joins, too.
+- *Waits.* `ALL` is everybody who is there, and the leader in any case. `EVERYONE` waits for those
+who are away. `LATEST` waits for nobody longer than `patience`; as long as all are quick enough,
+everybody reads what was written in the same round.
+- *Generations.* The leader begins a new generation whenever it starts; everybody goes back (or
+ahead) to its round, with the models they have.
+- *Equals.* Where nobody leads, a party that is behind half of its neighbours jumps to where they
+are; one that is alone waits for company.
+- *Programs side by side.* Each follows a leader of its own, if it has one. A leader that falls
+stops its own program only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import replace
+from typing import Any, Self, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from colonnade.common.randomness import Randomness, SystemRandomness
+from colonnade.network.absent import ABSENT, Absent, is_absent
+from colonnade.network.clock import SECOND
+from colonnade.network.inbox import Inbox
+from colonnade.network.live.commits import WINDOW, CommittingNetwork
+from colonnade.network.live.following import Siblings, follow, lead
+from colonnade.network.live.loudness import magnitude
+from colonnade.network.live.messages import HEARTBEAT
+from colonnade.network.live.waiting import AGAIN
+from colonnade.network.network import DECISION, DECISION_BYTES
+from colonnade.network.parcel import Parcel, Wait
+from colonnade.network.samplers import Passage
+from colonnade.network.topology import Group, Links
+from colonnade.network.wire import Header
+from colonnade.network.world import Program, Run
+
+
+class Live(CommittingNetwork):
+    own_rounds = range(0)  # this party needs nobody in these: it misses none of them
+
+    async def agree(self, value: Tensor | Absent, src: Group, count: int) -> list[float]:
+        self.step += 1
+        links = self.links(src, self.everyone)
+        if not is_absent(value):
+            return self._decide(value.reshape(count).float(), links)
+        me, decider = self.everyone.parties.index(self.party), src.parties[0]
+        key, letters = self._key(links, 0, me), self.mail.letters
+        self.post.reach(self.at)
+        while True:
+            await self.attend(lambda: key in letters or self._lacks(decider), lambda: [decider])
+            if key not in letters:
+                raise self.rejoin()
+            decision = letters.pop(key)
+            if (
+                decision is not None
+                and decision.shape == (count,)
+                and bool(decision.isfinite().all())
+            ):
+                break
+            self.post.refuse(decider, "a decision that is none; it runs other software")
+            await self.clock.sleep_until(self.clock.now + AGAIN)
+        self.mail.passes(self.at)
+        return decision.tolist()
+
+    def secrets(self, party: str, *purpose: str | int) -> Randomness:
+        """The operating system's generator."""
+        return SystemRandomness()
+
+    def _decide(self, decision: Tensor, links: Links) -> list[float]:
+        for receiver, party in enumerate(self.everyone.parties):
+            if party in self.post.peers:
+                self._hand_over(self._header(links, 0, receiver, DECISION), decision, party, 0)
+        self.post.reach(self.at)
+        self.ledger.add(self.phase, DECISION, links, None, decision.numel() * DECISION_BYTES)
+        return decision.tolist()
+
+    # -- programs side by side --------------------------------------------------------------------
+
+    async def concurrently(self, *programs: Run | Program) -> None:
+        children = self._children_of(len(programs))
+        self.post.reach(self.at)
+        self.post.beat_all()
+        siblings = Siblings(len(programs))
+        pairs = list(zip(programs, children, strict=True))
+        self.unattended = True
+        try:
+            runs = [self._side_by_side(program, child, siblings) for program, child in pairs]
+            named = zip(children, runs, strict=True)
+            tasks = [self.clock.spawn(run, f"{self.party}: {c.program}") for c, run in named]
+            await self.clock.join(tasks)
+            self.check_generation()
+        finally:
+            self.unattended = False
+            for child in children:
+                if child.led.origin == child.origin:
+                    self.post.close(child.origin)
+        self._joined(children)
+        self.post.reach(self.at)
+        self.post.beat_all()
+
+    def _side_by_side(
+        self, program: Run | Program, child: Self, siblings: Siblings
+    ) -> Coroutine[Any, Any, None]:
+        """One of the programs, to its end, with its own leader or that of this program."""
+        run: Callable[[Live], Coroutine[Any, Any, None]] = self._run_of(program)
+        leader = self.leader
+        if isinstance(program, Program):
+            leader = program.leading_party(self.world)
+        if leader is None:  # it has the generation of this program
+            child.leader = None
+            return siblings.run(self.post, run(child))
+        if leader != self.party and leader not in self.post.peers:
+            raise ValueError(f"{leader} leads a program, but is not a neighbour of {self.party}")
+        led = child.led = self.post.open(child.origin, leader)
+
+        def fresh() -> Live:
+            net = self._child(self._beside(child.program), child.origin)
+            net.led, net.leader, net.mail, net.began_in = led, leader, led.mail, led.generation
+            return net
+
+        if leader == self.party:
+            return siblings.run(self.post, lead(self.post, led, fresh, run, child.resume_at))
+        return follow(self.post, led, fresh, run, around=self, siblings=siblings)
+
+    def _beside(self, program: str) -> Self:
+        child = type(self)(self.post, program, patience=self.patience)
+        child.surrounding, child.began_in, child.impatient = self, None, self.impatient
+        child.led, child.leader, child.mail = self.led, self.leader, self.mail
+        return child
+
+    # -- rounds -----------------------------------------------------------------------------------
+
+    @property
+    def _inner(self) -> bool:
+        """Whether this is a part of a round of another program, such as a validation."""
+        return bool(self.origin) and self.origin[-1] >= 0
+
+    def _begin(self) -> None:
+        """What is sent once is worth waiting for, also for those who were late before."""
+        if self.unhurried and not self.impatient:
+            self.post.missed.pop(self.origin, None)  # of a collection that is done again
+            for peer in self.post.peers.values():
+                peer.late.discard(self.branch)
+
+    async def _breathe(self, left: int) -> None:
+        await self.clock.sleep_until(self.clock.now)  # let in what has come meanwhile
+        self.check_generation()
+        if self._inner and self.leader is None:
+            return  # a part of a validation or of an answer would be worse than a late one
+        ahead = self.rounds_to_follow()
+        if not self.origin and self.rounds_begun < self.own_rounds.stop:
+            ahead = min(ahead, self.own_rounds.start)
+        if ahead - self.rounds_begun > WINDOW:
+            last = self.rounds_begun + left - (1 if self._inner else 0)  # never all of a part
+            self.resume_at = max(self.resume_at, min(ahead, last) if self._inner else ahead)
+
+    async def _meet(self) -> None:
+        begun = self.origin.at(self.rounds_begun + 1, 0)
+        before = self.origin.at(self.rounds_begun, 0)
+        self.post.reach(begun)
+        for party in self.post.present():
+            if not self.post.peers[party].told.reached(before):
+                self.post.peers[party].told = begun
+                self.post.tell(party, HEARTBEAT, begun)
+        await self.company()
+        if self.rounds_begun < WINDOW:
+            return
+        wanted = self.origin.at(self.rounds_begun + 1 - WINDOW, 0)
+        if self.unhurried and not self.impatient:
+            await self.everybody(lambda party: self.post.peers[party].reached(wanted))
+            return
+        await self.patiently(self.post.present(), wanted, begun, alone=self.impatient)
+
+    # -- exchanges --------------------------------------------------------------------------------
+
+    async def _exchange(self, parcel: Parcel, passage: Passage) -> Inbox:
+        links = parcel.links
+        if self.post.muted and not self.impatient:
+            parcel = replace(parcel, where=torch.zeros(len(self.here(links.src)), dtype=torch.bool))
+        if self.here(links.src):
+            self._post(parcel, passage, np.zeros(links.shape, dtype=np.int64))
+        self.post.reach(self.at)
+        if not self.here(links.dst):
+            return cast(Inbox, ABSENT)
+        if parcel.wait.kind == "latest":
+            senders = [p for p in links.src.parties if p in self.post.peers]
+            await self.patiently(senders, self.at, self.at, alone=True)
+        inbox = await self._collect(parcel, passage)
+        wait = parcel.wait
+        enough = wait.kind == "first" and int(inbox.arrived.sum(1).min()) >= wait.count
+        if not inbox.everything and not enough:
+            self._note_silence(inbox, links)
+        return inbox
+
+    def _note_silence(self, inbox: Inbox, links: Links) -> None:
+        for i, r in enumerate(self.here(links.dst)):
+            missing = links.real[r] & ~inbox.arrived[i].numpy()
+            self.silent |= {links.src.parties[s] for s in links.senders[r][missing]}
+        if self.unhurried and not self.impatient:
+            self._miss(self.silent & self.post.peers.keys())
+
+    def _miss(self, parties: set[str]) -> None:
+        """Tell everybody whose part of what is sent once did not come here."""
+        missed = self.post.missed.setdefault(self.origin, set())
+        if parties - missed:
+            missed |= parties
+            self.announce(self.post.parts)
+
+    def _hand_over(self, header: Header, value: Tensor | None, to: str, delay: int) -> None:
+        self.post.post(header, value, to)
+
+    def _signature(self) -> dict[str, Any]:
+        return self.post.signature(self.at) | {"generation": self.generation}
+
+    async def _wait(
+        self, wait: Wait, links: Links, members: list[int], expected: np.ndarray
+    ) -> None:
+        letters = self.mail.letters
+        wanted = [
+            (self._key(links, int(links.senders[r, j]), r), links.src.parties[links.senders[r, j]])
+            for r in members
+            for j in np.nonzero(expected[r])[0]
+        ]
+
+        def open_() -> list[str]:
+            return [
+                party
+                for key, party in wanted
+                if key not in letters and not self._will_not_come(party, wait)
+            ]
+
+        def ready() -> bool:
+            if wait.kind == "first":
+                heard = sum(letters.get(key) is not None for key, _ in wanted)
+                return heard >= wait.count or not open_()
+            return not open_()
+
+        self._excuse(party for _, party in wanted)
+        limit = None
+        if wait.kind == "deadline":
+            limit = self.clock.now + int(wait.seconds * SECOND)
+        elif self.impatient:
+            limit = self.clock.now + int(self.patience * SECOND)
+        await self.attend(ready, open_, limit)
+
+    def _excuse(self, parties: Iterable[str]) -> None:
+        """Who has caught up is late no more."""
+        lately = self.origin.at(self.rounds_begun - 1, 0)
+        for peer in (self.post.peers[p] for p in set(parties) if p in self.post.peers):
+            peer.excuse(self.branch, bool(peer.late) and peer.reached(lately))
+
+    def _will_not_come(self, party: str, wait: Wait) -> bool:
+        peer = self.post.peers.get(party)
+        if peer is None:
+            return party != self.party  # no neighbour of ours
+        must = (wait.insists or party == self.leader) and not self.impatient
+        if must:
+            return self._lacks(party)
+        late = self.branch in peer.late
+        if self.unhurried and not self.impatient:
+            return self._lacks(party) or not (peer.there or self.may_return(peer)) or late
+        given_up = self.impatient and party in self.silent
+        return not peer.there or late or given_up or peer.reached(self.at)
+
+    def _lacks(self, party: str) -> bool:
+        """It said that it has sent its part of this exchange and cannot do so again."""
+        return (party, self.at) in self.led.gone
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    def _fits(self, letter: Tensor, parcel: Parcel, sender: int, receiver: int) -> bool:
+        """Checks a received tensor: declared dtype, declared shape, all values finite and none
+        absurdly large."""
+        shape = (*parcel.shape[:-1], parcel.width(sender, receiver))
+        channel, kind = parcel.channel, parcel.channel.dtype
+        if letter.shape == shape and letter.dtype == kind:
+            size = magnitude(letter)
+            bounded = channel.bounded and kind.is_floating_point
+            limit = self.post.loudness.limit(channel.kind) if bounded else math.inf
+            if size <= limit and size < math.inf:
+                self.post.loudness.heard(channel.kind, parcel.links.src.parties[sender], size)
+                return True
+            found = "numbers that are not finite"
+            if size < math.inf:
+                found = f"numbers up to {size:.2g}, expected at most {limit:.2g}"
+        else:
+            found = f"{letter.dtype} {tuple(letter.shape)}"
+        if parcel.wait.kind != "latest" or letter.shape[1:] != shape[1:]:  # not a shorter batch
+            party = parcel.links.src.parties[sender]
+            detail = f"{found}, expected {kind} {shape}"
+            self.post.refuse(party, f"{channel.kind} that does not fit", detail)
+        return False

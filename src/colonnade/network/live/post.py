@@ -1,0 +1,255 @@
+"""The messages of one real party: what it sends, and what it knows from those that it received.
+
+Every exchange has a program counter, and each message tells how far its sender is. So a party that
+waits for a message knows when it will not come: its sender is away, or past that program counter.
+A party that waits for long sends a negative acknowledgement; the sender repeats the message from
+its resend buffer, or answers that it has it no more.
+
+Receiving is in reception.py, generations of leaders in generations.py, the processes of a party in
+lives.py.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor
+
+from colonnade.network.clock import SECOND, Signal
+from colonnade.network.live.generations import LedProgram, Programs
+from colonnade.network.live.loudness import Loudness
+from colonnade.network.live.messages import (
+    EVERYONE,
+    HEARTBEAT,
+    PARTS,
+    START,
+)
+from colonnade.network.live.peers import BRANCHES, Peer
+from colonnade.network.live.presence import Presence
+from colonnade.network.live.reception import DAY, Reception
+from colonnade.network.parts import Parts, Version
+from colonnade.network.program_counter import BEGINNING, MAIN, Positions, ProgramCounter
+from colonnade.network.quota import Quota
+from colonnade.network.tally import Tally
+from colonnade.network.topology import Group
+from colonnade.network.transport.transport import Transport
+from colonnade.network.wire import Header, encode
+from colonnade.network.world import World
+
+log = logging.getLogger(__name__)
+
+MILLISECOND = SECOND // 1000
+
+
+class Post:
+    """The programs of the party read from it; it never waits."""
+
+    def __init__(
+        self,
+        world: World,
+        transport: Transport,
+        *,
+        leader: str | None,
+        federation: str = "",
+        neighbours: tuple[str, ...] | None = None,
+        born: int = 0,
+        grace: float = 3.0,
+        quota: Quota | None = None,
+    ) -> None:
+        """`leader`: of the main program. `neighbours`: whom this party exchanges anything with; all
+        others if not given. `born` grows with every start of this party: the time in milliseconds.
+        `grace`: seconds after which, of two processes of one other party, the second is told to
+        end; longer than a crash stays unnoticed. `quota`: how much of each sender's is held in
+        memory."""
+        self.world, self.transport, self.clock = world, transport, transport.clock
+        self.party, self.federation = transport.party, federation
+        self.everyone = Group(EVERYONE, world.parties, "owner")
+        others = [p for p in world.parties if p != self.party]
+        self.peers = {
+            p: Peer(since=self.clock.now) for p in others if neighbours is None or p in neighbours
+        }
+        self.groups = {group.name: group for group in (*world.groups, self.everyone)}
+        self.born, self._begun = born, self.clock.now
+        self.quota = quota or Quota(own=self.party)
+        self.programs = Programs(leader, self.quota)
+        self.reception = Reception(self)
+        self.presence = Presence(self, int(grace * SECOND), self.reception.use_held)
+        self.news = Signal()
+        self.positions = Positions(BRANCHES)  # of this party
+        self._newest_generation = 0  # of any program that this party led
+        self.parts = Parts()  # of the model, kept here
+        self.parts_of: dict[str, Parts] = {}  # what the others said that they keep
+        self.muted = False  # this party has no part of the model in use: it sends nothing
+        # Those whose part of what is sent once did not come here, by the origin of the program.
+        self.missed: dict[ProgramCounter, set[str]] = {}
+        self.returns = 60.0  # seconds that those who are away are waited for, where it is worth it
+        self.loudness = Loudness()
+        self.silence = 30.0  # seconds that a party which is there may owe a message
+        self.greeting = ""  # what newcomers are told
+        self.on_call: Callable[[str, str], None] = lambda sender, note: None
+        self.on_greeting: Callable[[str, str], None] = lambda sender, note: None
+        self.on_change: Callable[[str, bool], None] = lambda party, there: None
+        self.on_twice: Callable[[str, int], None] = lambda sender, life: None
+        self.refusals = Tally(log)
+
+    @property
+    def refused(self) -> int:
+        return self.refusals.total
+
+    @property
+    def main(self) -> LedProgram:
+        return self.programs.main
+
+    @property
+    def leader(self) -> str | None:
+        """Of the main program."""
+        return self.main.leader
+
+    @property
+    def leads(self) -> bool:
+        return self.party == self.leader
+
+    @property
+    def generation(self) -> int:
+        """Of the main program's leader."""
+        return self.main.generation
+
+    def listen(self) -> None:
+        """Be there, for everybody to see."""
+        self.transport.listen(self.receive, self.notice, self.born)
+
+    def notice(self, party: str, there: bool, life: int = 0) -> None:
+        self.presence.notice(party, there, life)
+
+    def present(self) -> list[str]:
+        return [party for party, peer in self.peers.items() if peer.there]
+
+    # -- programs and their generations -----------------------------------------------------------
+
+    def open(self, origin: ProgramCounter, leader: str) -> LedProgram:
+        """This party starts a program with a leader of its own, side by side with others."""
+        program = self.programs.open(origin, leader)
+        self.programs.forget_passed(self.positions.reached)
+        for message in self.programs.early(origin):
+            self.reception.use_early(*message)
+        return program
+
+    def close(self, origin: ProgramCounter) -> None:
+        """That program has ended here."""
+        self.programs.close(origin)
+        for positions in (self.positions, *(peer.positions for peer in self.peers.values())):
+            positions.forget([branch for branch in positions if branch.inside(origin)])
+
+    def lead(self, program: LedProgram, start: ProgramCounter) -> None:
+        """Begin a new generation of a program that this party leads."""
+        newest = max(program.newest, self._newest_generation)
+        self._newest_generation = max(newest + 1, self.born)
+        self.begin(program, self._newest_generation, start)
+        self.reach(start)
+        for party in self.present():
+            self.greet(party)
+
+    def begin(
+        self, program: LedProgram, generation: int, start: ProgramCounter | None = None
+    ) -> None:
+        """A new generation: what is known of the program so far is void."""
+        program.begin(generation, start or program.origin.at(0, 0))
+        for positions in (self.positions, *(peer.positions for peer in self.peers.values())):
+            positions.forget([b for b in positions if self.programs.of(b) is program])
+        for peer in self.peers.values():
+            peer.told = MAIN
+            peer.late = {branch for branch in peer.late if self.programs.of(branch) is not program}
+        for sender, header, value in self.programs.early(program.origin, generation):
+            if header.generation == generation:
+                self.reception.sort(sender, program, header, value)
+
+    # -- sending ----------------------------------------------------------------------------------
+
+    def post(self, header: Header, value: Tensor | None, to: str) -> None:
+        """Part of an exchange."""
+        program, counter = self.programs.find(header.origin), header.counter
+        assert program is not None, "a message of a program that does not run here"
+        if to == self.party:
+            self.reception.sort(self.party, program, header, value)
+            return
+        data = encode(header, value)
+        if not header.register:
+            program.resend.keep(counter, to, data)
+        self.peers[to].told = counter
+        self.transport.publish(to, data)
+
+    def passes(self, counter: ProgramCounter, forget: bool = False) -> None:
+        """See `MailRoom.passes`."""
+        self.programs.of(counter).mail.passes(counter, forget)
+
+    def reach(self, counter: ProgramCounter) -> None:
+        """This party has done its part up to here."""
+        self.positions.move(counter)
+
+    def beat(self, to: str) -> None:
+        """Tell how far this party is, in each of its programs."""
+        for counter in list(self.positions.values()) or [BEGINNING]:
+            self.peers[to].told = counter
+            self.tell(to, HEARTBEAT, counter)
+
+    def beat_all(self) -> None:
+        for party in self.present():
+            self.beat(party)
+
+    def greet(self, to: str) -> None:
+        """Tell a party that has just come where this one is."""
+        self.tell(to, HEARTBEAT, self.positions.get(MAIN, BEGINNING), self.greeting)
+        for branch, counter in self.positions.items():
+            program = self.programs.of(counter)
+            if branch != MAIN:
+                self.tell(to, HEARTBEAT, counter)
+            if program.leader == self.party and program.generation:
+                self.tell(to, START, program.start)
+        self.tell(to, PARTS, note=self.parts.text())
+
+    def announce(self, parts: Parts) -> None:
+        """Tell everybody which parts of the model this party keeps."""
+        if parts != self.parts:
+            self.parts = parts
+            for party in self.present():
+                self.tell(party, PARTS, note=parts.text())
+
+    def keeps(self, party: str, version: Version) -> bool:
+        """Whether a party said that it keeps its part of a version on disk."""
+        parts = self.parts if party == self.party else self.parts_of.get(party, Parts())
+        return parts.durable(version)
+
+    def tell(self, to: str, kind: str, counter: ProgramCounter = BEGINNING, note: str = "") -> None:
+        """Send a message that is no part of an exchange."""
+        ends = (EVERYONE, self._number(self.party), EVERYONE, self._number(to))
+        header = Header(counter, *ends, kind, nothing=True, note=note, **self.signature(counter))
+        self.transport.publish(to, encode(header, None))
+
+    def signature(self, counter: ProgramCounter) -> dict[str, Any]:
+        """What every message carries of its sender and its program."""
+        program = self.programs.of(counter)
+        return {
+            "federation": self.federation,
+            "program": len(program.origin),
+            "generation": program.generation,
+            "life": self.born,
+        }
+
+    def _number(self, party: str) -> int:
+        return self.everyone.parties.index(party)
+
+    # -- receiving: see reception.py --------------------------------------------------------------
+
+    def receive(self, sender: str, data: bytes) -> None:
+        self.reception.receive(sender, data)
+
+    def refuse(self, sender: str, kind: str, detail: object = "") -> None:
+        """Count it, and say so once for each kind. The kind is our own text, not the sender's."""
+        self.refusals.add(sender, f"refused a message: {kind}", detail)
+
+    def latest(self) -> int:
+        """The highest number that another party's clock may have given by now, in milliseconds.
+        A generation or a call with a higher one is forged, or one of the clocks is wrong."""
+        return self.born + (self.clock.now - self._begun) // MILLISECOND + DAY

@@ -1,0 +1,74 @@
+"""Which parties are there, and which of two processes of a party counts."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from colonnade.network.live.messages import TWICE
+from colonnade.network.program_counter import MAIN
+
+if TYPE_CHECKING:
+    from colonnade.network.live.post import Post
+    from colonnade.network.wire import Header
+
+log = logging.getLogger(__name__)
+
+
+class Presence:
+    def __init__(self, post: Post, grace: int, release: Callable[[str, Header], None]) -> None:
+        """`grace`: nanoseconds after which the second of two processes is told to end. `release`:
+        uses a message of a process that did not count when the message came."""
+        self.post, self.grace, self.release = post, grace, release
+
+    def notice(self, party: str, there: bool, life: int = 0) -> None:
+        """A process of another party came or left."""
+        if party not in self.post.peers:
+            return
+        lives = self.post.peers[party].lives
+        before = lives.current
+        lives.change(life, there)
+        if lives.current == before:
+            if there and life in lives.present[1:]:
+                self._doubt(party, life)
+            return
+        if before is not None:
+            self._change(party, False)
+        if lives.current is not None:
+            self._change(party, True)
+            for header in lives.release():
+                self.release(party, header)
+
+    def _doubt(self, party: str, life: int) -> None:
+        """A second process of a party: started again before the end of the first was noticed, or
+        beside it. Time will tell."""
+        lives, clock = self.post.peers[party].lives, self.post.clock
+        if life not in lives.doubted:
+            lives.doubted.add(life)
+            clock.call_at(clock.now + self.grace, lambda: self._refuse(party, life))
+
+    def _refuse(self, party: str, life: int) -> None:
+        """Tell both processes, unless one of them has left; again, should the second stay."""
+        lives = self.post.peers[party].lives
+        lives.doubted.discard(life)
+        if life not in lives.present[1:]:
+            return
+        if life not in lives.refused:
+            lives.refused.add(life)
+            log.warning(
+                "%s: a second process has its certificate; going on with the first one only", party
+            )
+        self.post.tell(party, TWICE, note=str(lives.current))
+        self._doubt(party, life)
+
+    def _change(self, party: str, there: bool) -> None:
+        peer = self.post.peers[party]
+        peer.there, peer.since = there, self.post.clock.now
+        peer.late.clear()
+        peer.positions.forget()
+        peer.told = MAIN
+        if there:
+            self.post.greet(party)
+        self.post.on_change(party, there)
+        self.post.news.notify()

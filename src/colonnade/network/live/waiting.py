@@ -1,0 +1,197 @@
+"""How a real party waits for others, and when it goes on without them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+
+from colonnade.network.clock import SECOND
+from colonnade.network.live.generations import LedProgram
+from colonnade.network.live.messages import NACK
+from colonnade.network.live.peers import Peer
+from colonnade.network.live.post import Post
+from colonnade.network.one_party import OnePartyNetwork
+from colonnade.network.program_counter import ProgramCounter
+
+log = logging.getLogger(__name__)
+
+AGAIN = SECOND // 4  # between two negative acknowledgements to a party that is waited for
+
+
+class Rejoin(Exception):
+    """The leader of the program on this network is elsewhere: go on from its round."""
+
+    def __init__(self, net: WaitingNetwork) -> None:
+        super().__init__(net.program)
+        self.net = net
+
+
+class WaitingNetwork(OnePartyNetwork):
+    def __init__(self, post: Post, program: str = "main", *, patience: float = 1.0) -> None:
+        super().__init__(post.world, post.party, post.clock, post.main.mail, program)
+        self.post, self.patience = post, patience
+        self.surrounding: WaitingNetwork | None = None  # the network of the program that started it
+        self.led: LedProgram = post.main
+        self.leader = post.leader
+        self.began_in: int | None = post.generation  # None: as the surrounding program
+        self.unattended = False  # while programs run side by side in this one
+        self.impatient = False  # not even who is there is waited for longer than `patience`
+        self.silent: set[str] = set()  # those whose part of an exchange did not come
+
+    @property
+    def leads(self) -> bool:
+        return self.party == self.leader
+
+    @property
+    def generation(self) -> int:
+        """Of the leader, in which this network takes part."""
+        if self.began_in is None and self.surrounding is not None:
+            return self.surrounding.generation
+        return self.began_in or 0
+
+    def check_generation(self) -> None:
+        """Rejoin if the leader of this program, or of one around it, has begun anew."""
+        if self.surrounding is not None:
+            self.surrounding.check_generation()
+        if self.began_in is None or self.led.generation == self.began_in:
+            return
+        if not (self.unattended and self._leader_comes_here()):
+            raise Rejoin(self)
+        self.began_in = self.led.generation
+        self.post.reach(self.at)
+
+    def _leader_comes_here(self) -> bool:
+        """Whether the leader, which has begun anew, will start the programs that run side by side
+        in this one. Then they go on, and those that it leads follow it."""
+        between_rounds = not self.round_is_open
+        leader = self.post.peers.get(self.leader or "")
+        done = leader.positions.rounds_done(self.origin) if leader is not None else -1
+        return between_rounds and done == self.rounds_begun
+
+    def rejoin(self) -> Rejoin:
+        """What is raised to go on from the leader's round."""
+        net = self
+        while net.began_in is None and net.surrounding is not None:
+            net = net.surrounding
+        return Rejoin(net)
+
+    async def attend(
+        self,
+        ready: Callable[[], bool],
+        awaited: Callable[[], Sequence[str]],
+        limit: int | None = None,
+        counter: ProgramCounter | None = None,
+    ) -> None:
+        """Until `ready`, or the limit. Who is awaited in this exchange gets a negative
+        acknowledgement: at once if it says to be past the exchange, and now and then."""
+        counter = counter or self.at
+        ask_at, asked = self.clock.now + AGAIN, False
+        begun = self.clock.now
+        while True:
+            self.check_generation()
+            if ready() or (limit is not None and self.clock.now >= limit):
+                return
+            known = self.post.peers
+            peers = [(p, known[p]) for p in dict.fromkeys(awaited()) if p in known]
+            due = self.clock.now >= ask_at
+            if due:
+                self._give_up(peers, begun)
+            if due or (not asked and any(peer.reached(counter) for _, peer in peers)):
+                for party, peer in peers:
+                    if peer.there and (due or peer.reached(counter)):
+                        self.post.tell(party, NACK, counter)
+                ask_at, asked = self.clock.now + AGAIN, True
+            await self.clock.wait(self.post.news, ask_at if limit is None else min(ask_at, limit))
+
+    def _give_up(self, peers: Sequence[tuple[str, Peer]], since: int) -> None:
+        """Whoever is there and owes a message for `silence` seconds, or for twice as long while
+        its heartbeats come (it may be waiting for somebody else), is late. Each time halves how
+        long it is waited for the next time."""
+        for party, peer in peers:
+            if not peer.there or self.branch in peer.late or party == self.leader:
+                continue
+            talks = peer.heard > self.clock.now - SECOND
+            limit = max(self.patience, self.post.silence * (1 + talks) / 2**peer.strikes)
+            owes = self.clock.now - max(since, peer.since)
+            if owes >= limit * SECOND:
+                what = "its heartbeats come, its message does not" if talks else "it says nothing"
+                log.warning(
+                    "%s: going on without %s, after %.0f s: it is there, but %s",
+                    self.party,
+                    party,
+                    owes / SECOND,
+                    what,
+                )
+                peer.late.add(self.branch)
+                peer.strikes = min(peer.strikes + 1, 16)
+
+    async def everybody(
+        self, ready: Callable[[str], bool], over: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Until every neighbour is ready, but for those who are away for long, or owe it for long;
+        or until it is `over`."""
+        limit = self.clock.now + int(self.post.silence * SECOND)
+
+        def awaited() -> list[str]:
+            known = self.post.peers.items()
+            there = [p for p, k in known if k.there and not ready(p) and self.clock.now < limit]
+            return [*there, *(p for p, k in known if not k.there and self.may_return(k))]
+
+        if away := [party for party in awaited() if not self.post.peers[party].there]:
+            seconds = self.post.returns
+            log.info("%s: waiting up to %.0f s for %s", self.party, seconds, ", ".join(away))
+        await self.attend(lambda: over() or not awaited(), awaited)
+
+    def may_return(self, peer: Peer) -> bool:
+        return self.clock.now - peer.since < self.post.returns * SECOND
+
+    async def patiently(
+        self,
+        parties: Sequence[str],
+        counter: ProgramCounter,
+        mine: ProgramCounter,
+        alone: bool = False,
+    ) -> None:
+        """Until they have reached a program counter, but not longer than `patience`: who has not is
+        late. Unless nobody has, and this party is the one that is too quick; `alone`: even then."""
+        peers, branch = {party: self.post.peers[party] for party in parties}, self.branch
+        for peer in peers.values():
+            peer.excuse(branch, peer.reached(counter))
+        limit = self.clock.now + int(self.patience * SECOND)
+
+        def behind() -> list[str]:
+            there = [(p, k) for p, k in peers.items() if k.there and branch not in k.late]
+            return [party for party, peer in there if not peer.reached(counter)]
+
+        def ready() -> bool:
+            reached = any(peer.reached(counter) for peer in peers.values())
+            if self.clock.now >= limit and (alone or reached):
+                return True
+            return not behind() and (alone or _in_company(peers, counter))
+
+        await self.attend(ready, behind, counter=mine)
+        for party in behind():
+            peers[party].late.add(branch)
+
+    async def company(self) -> None:
+        """Others wait for the leader anyway; a leader, or an equal, does not go on when all others
+        are away."""
+        goes_alone = self.leads or self.leader is None
+        if goes_alone and self.post.peers and not self.impatient:
+            await self.attend(lambda: bool(self.post.present()), list)
+
+    def rounds_to_follow(self) -> int:
+        """The round that a party should not be far behind: the leader's, or that which half of the
+        neighbours who are there have reached. So of three neighbours or more one alone misleads
+        nobody."""
+        if self.leader is not None:
+            leader = self.post.peers.get(self.leader)
+            return leader.positions.rounds_done(self.origin) if leader is not None else 0
+        peers = [peer for peer in self.post.peers.values() if peer.there]
+        rounds = sorted(peer.positions.rounds_done(self.origin) for peer in peers)
+        return rounds[len(rounds) // 2] if rounds else 0
+
+
+def _in_company(peers: Mapping[str, Peer], counter: ProgramCounter) -> bool:
+    there = [peer for peer in peers.values() if peer.there]
+    return not there or any(peer.reached(counter) for peer in there)
