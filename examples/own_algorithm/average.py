@@ -23,7 +23,6 @@ from colonnade.learning import (
     make_encoder,
     make_head,
 )
-from colonnade.models.layers import cross_entropy
 from colonnade.network import Network
 
 
@@ -54,7 +53,7 @@ class Average(Algorithm):
             net, "encoder", self.clients, self.encoder, input_widths=task.widths
         )
         self.head = self.stack(
-            net, "head", self.server, lambda _: make_head(s.head, s.width, task.classes)
+            net, "head", self.server, lambda _: make_head(s.head, s.width, task.outputs)
         )
 
     def encoder(self, client: int) -> nn.Module:
@@ -66,7 +65,7 @@ class Average(Algorithm):
         async for batch in self.training.rounds(net):
             h = self.encoders(batch.x)  # [clients, rows, width]
             inbox = await net.send(h, self.embedding, len(batch))
-            batch.loss, gradient = self.head.learn(inbox.mean(), batch.y, cross_entropy, inbox.any)
+            batch.loss, gradient = self.head.learn(inbox.mean(), batch.y, self.loss, inbox.any)
             count = inbox.arrived.sum(1).clamp(min=1)  # [server]
             share = gradient / count[:, None, None]  # [server, rows, width]
             # To those who are in the average.

@@ -36,7 +36,7 @@ from colonnade.learning import (
     make_head,
 )
 from colonnade.learning.objectives import OBJECTIVES, UNSUPERVISED, Pupils
-from colonnade.models.layers import Centre, Placeholders, cross_entropy, mlp
+from colonnade.models.layers import Centre, Placeholders, mlp
 from colonnade.network import (
     ABSENT,
     ALL,
@@ -190,7 +190,7 @@ class DVFL(Algorithm):
 
     def owner_model(self, layers: list[int]) -> nn.Module:
         spec = layers if self.set.head is None else self.set.head
-        head = make_head(spec, sum(self.offered), self.task.classes)
+        head = make_head(spec, sum(self.offered), self.task.outputs)
         return nn.Sequential(Placeholders(self.offered), head) if self.learnt else head
 
     @property
@@ -307,7 +307,7 @@ class DVFL(Algorithm):
         self.validation.set_once(self.centre.predict(validation))
         async for batch in self.training.rounds(net):
             x = self.left_out(self.collected.read(batch.rows), net.round)
-            batch.loss = self.head.fit(x, batch.y, cross_entropy)
+            batch.loss = self.head.fit(x, batch.y, self.loss)
 
     async def validate(self, net: Network) -> Tensor:
         return self.head.predict(self.validation.value)[0]  # nobody needs to be asked again

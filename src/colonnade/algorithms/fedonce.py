@@ -32,7 +32,6 @@ from colonnade.learning import (
     make_head,
 )
 from colonnade.learning.objectives import OBJECTIVES, UNSUPERVISED, Pupils
-from colonnade.models.layers import cross_entropy
 from colonnade.network import ALL, EVERYONE, Network
 
 RATES = {"clients": 2e-3, "server": 8e-2}
@@ -78,7 +77,7 @@ class FedOnce(Algorithm):
         self.collected = self.keeps(net, "collected", self.server, Value(large=True))
         self.validation = self.keeps(net, "validation", self.server, Value(large=True))
         self.head = self.stack(
-            net, "head", self.server, lambda _: make_head(s.head, joined, self.task.classes)
+            net, "head", self.server, lambda _: make_head(s.head, joined, self.task.outputs)
         )
 
     @cached_property
@@ -101,7 +100,7 @@ class FedOnce(Algorithm):
         self.validation.set_once(await self.collect(apart, self.data.validation))
         async for batch in self.training.rounds(net):
             x = self.collected.read(batch.rows)
-            batch.loss = self.head.fit(x, batch.y, cross_entropy, net.alive(self.server))
+            batch.loss = self.head.fit(x, batch.y, self.loss, net.alive(self.server))
 
     async def validate(self, net: Network) -> Tensor:
         return self.head.predict(self.validation.value)[0]  # nobody needs to be asked again

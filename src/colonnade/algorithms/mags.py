@@ -6,6 +6,8 @@ aggregator, which is a device as well, joins what reached it and predicts; round
 the aggregators' log-probabilities; whoever wants an answer asks one device. In training messages
 are left out at random (dropout), so that predictions survive when messages are lost.
 
+Where the label is a number, which the paper does not have, aggregators gossip their numbers.
+
 Labels are known to all aggregators, and nobody decides for others: see `learning/gossip.py`.
 """
 
@@ -19,7 +21,6 @@ from typing import Any, ClassVar, Literal, cast
 
 import msgspec
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from colonnade.algorithms.answers import Answers, metrics
@@ -41,7 +42,7 @@ from colonnade.learning import (
 )
 from colonnade.learning.gossip import Gossip, spread
 from colonnade.learning.objectives import OBJECTIVES, UNSUPERVISED, Pupils
-from colonnade.models.layers import Committee, Slots, cross_entropy, mlp
+from colonnade.models.layers import Committee, Slots, mlp
 from colonnade.models.stack import Stack
 from colonnade.network import ABSENT, ALL, Group, Inbox, Network, deadline, locally
 from colonnade.network.channel import Channel
@@ -153,20 +154,20 @@ class MAGS(Algorithm):
         kind="gradient",
     )
     log_probability = Exchange(
-        aggregators, aggregators, "what one predicts, row by row", width="task.classes"
+        aggregators, aggregators, "what one predicts, row by row", width="task.outputs"
     )
-    answer = Exchange(aggregators, entity, "the prediction, to whoever asks", width="task.classes")
+    answer = Exchange(aggregators, entity, "the prediction, to whoever asks", width="task.outputs")
     validation = Exchange(
         devices,
         devices,
-        "loss and accuracy of every aggregator",
+        "loss and deciding metric of every aggregator",
         width="witness_count",
         bounded=False,
     )
     validation_told = Exchange(
         devices,
         entity,
-        "loss and accuracy of every aggregator",
+        "loss and deciding metric of every aggregator",
         width="witness_count",
         bounded=False,
         kind="validation",
@@ -224,8 +225,7 @@ class MAGS(Algorithm):
         last = between if s.depth else to_all
         self.heads = self.aggregator_stack(net, "head", last, self.make_head)
         self.hops = net.world.topology.diameter(len(self.devices))
-        y = self.data.train.y
-        self.prior = locally(lambda y: torch.bincount(y, minlength=self.task.classes) / len(y), y)
+        self.prior = locally(self.task.goal.prior, self.data.train.y)
 
     def make_encoder(self, device: int) -> nn.Module:
         spec, width = self.encoder, self.task.widths[device]
@@ -256,11 +256,11 @@ class MAGS(Algorithm):
         return self.stack(net, name, self.aggregators, module, input_widths=widths)
 
     def make_head(self, senders: Sequence[int], group: int) -> nn.Module:
-        s, classes = self.set, self.task.classes
+        s, outputs = self.set, self.task.outputs
         if callable(s.head):
-            return make_head(s.head, len(senders) * self.width, classes)
+            return make_head(s.head, len(senders) * self.width, outputs)
         widths = [] if s.depth else [self.hidden] if s.head is None else s.head
-        head = mlp([group * self.width, *widths, classes], hidden=nn.ReLU)
+        head = mlp([group * self.width, *widths, outputs], hidden=nn.ReLU)
         head[0] = narrowed(cast(nn.Linear, head[0]), senders, self.width)
         return head
 
@@ -298,7 +298,7 @@ class MAGS(Algorithm):
             passed.append((layer, inbox, joined, deeper))
             inbox = await net.send(deeper, self.deep_encoding, rows, wait=self.wait(net))
         self.follow_means(self.heads, inbox)
-        loss, gradient = self.heads.learn(locally(self.joined, inbox), y, cross_entropy, up)
+        loss, gradient = self.heads.learn(locally(self.joined, inbox), y, self.loss, up)
         for layer, before, joined, deeper in reversed(passed):
             back = await self.send_back(net, gradient, inbox, up, self.deep_gradient, rows)
             gradient = layer.pass_back(joined, deeper, back.total(), up)
@@ -314,7 +314,7 @@ class MAGS(Algorithm):
         inbox = await net.send(h, self.encoding, rows, wait=self.wait(net), where=self.kept(net))
         self.follow_means(self.heads, inbox)
         joined = locally(self.joined, inbox)
-        return self.heads.fit(joined, y, cross_entropy, net.alive(self.aggregators))
+        return self.heads.fit(joined, y, self.loss, net.alive(self.aggregators))
 
     @cached_property
     def local_batches(self) -> LocalBatches:
@@ -345,12 +345,21 @@ class MAGS(Algorithm):
         return kept if len(here) == len(kept) else kept[list(here)]
 
     async def validate(self, net: Network) -> Any:
-        """Loss and accuracy of every aggregator by itself. [aggregators here, 2]"""
-        part, found = self.data.validation, []
+        """Loss and deciding metric of every aggregator by itself. [aggregators here, 2]"""
+        part, opinions = self.data.validation, []
         async for batch in net.rounds(part.in_order(self.predict_rows(net))):
-            z = await self.opine(net, batch.x, len(batch))
-            found.append(locally(scores, z, batch.y))
-        return locally(lambda *sums: torch.stack(sums).sum(0) / part.rows, *found)
+            opinions.append(await self.opine(net, batch.x, len(batch)))
+        return locally(self.scores, part.y, *opinions)
+
+    def scores(self, y: Tensor, *opinions: Tensor) -> Tensor:
+        """What `validate` tells, given the opinions of batches. [aggregators here, 2]"""
+        goal, answers = self.task.goal, [self.unscaled(z) for z in opinions]
+        truths, scale = y.split([z.shape[1] for z in answers]), self.label_scale[1]
+        pairs = zip(answers, truths, strict=True)
+        losses = [goal.row_loss(z, truth, scale).sum((1, 2)) for z, truth in pairs]
+        values = [goal.deciding.of(one, y) for one in torch.cat(answers, 1)]
+        loss = torch.stack(losses).sum(0) / len(y)
+        return torch.stack([loss, torch.tensor(values, dtype=loss.dtype)], 1)
 
     # -- prediction: algorithm 1 ------------------------------------------------------------------
 
@@ -359,10 +368,11 @@ class MAGS(Algorithm):
         at a device, where nobody is outside, what it would tell."""
         answers = await self.ask(net, part)
         if not self.entity.parties:
-            return torch.cat([one.log_p[0] for one in answers]) if answers else ABSENT  # pyright: ignore[reportReturnType]
+            return torch.cat([one.opinions[0] for one in answers]) if answers else ABSENT  # pyright: ignore[reportReturnType]
         if not net.here(self.entity):
             return ABSENT  # pyright: ignore[reportReturnType]
-        return torch.cat([one.first(self.prior) for one in answers])
+        unsure = self.task.goal.unsure(self.prior)
+        return torch.cat([one.first(unsure) for one in answers])
 
     async def test(self, net: Network) -> dict[str, float]:
         if not self.entity.parties:
@@ -370,7 +380,9 @@ class MAGS(Algorithm):
         answers = await self.ask(net, self.data.test)
         if not answers:
             return {}
-        found, self.course = metrics(answers, self.data.test.y, self.prior)
+        told = [Answers(self.unscaled(one.opinions), one.active) for one in answers]
+        prior, scale = self.unscaled(self.prior), self.label_scale[1]
+        found, self.course = metrics(told, self.data.test.y, prior, self.task.goal, scale)
         return found
 
     async def ask(self, net: Network, part: Part) -> list[Answers]:
@@ -389,22 +401,22 @@ class MAGS(Algorithm):
         return answers
 
     async def opine(self, net: Network, x: Tensor, rows: int) -> Tensor:
-        """Lines 2 to 4: every aggregator by itself. Log-probabilities [aggregators here, rows,
-        classes]"""
+        """Lines 2 to 4: every aggregator by itself. Log-probabilities, or numbers [aggregators
+        here, rows, outputs]"""
         h = self.encoders.predict(x)
         inbox = await net.send(h, self.encoding, rows, wait=self.wait(net))
         for layer in self.deep:
             h = layer.predict(locally(self.joined, inbox))
             inbox = await net.send(h, self.deep_encoding, rows, wait=self.wait(net))
-        logits = self.heads.predict(locally(self.joined, inbox))
-        return locally(lambda logits: F.log_softmax(logits, 2), logits)
+        outputs = self.heads.predict(locally(self.joined, inbox))
+        return locally(self.task.goal.opinion, outputs)
 
     async def gossip(self, net: Network, z: Tensor, rows: int) -> Tensor:
         """Lines 5 to 7: means over the neighbours that can be heard, itself among them."""
         for _ in range(self.set.gossip):
             inbox = await net.send(z, self.log_probability, rows, wait=self.wait(net))
             z = locally(newer, z, inbox)
-        return locally(lambda z: F.log_softmax(z, 2), z) if self.set.gossip else z
+        return locally(self.task.goal.opinion, z) if self.set.gossip else z
 
     # -- messages ---------------------------------------------------------------------------------
 
@@ -447,13 +459,6 @@ class MAGS(Algorithm):
             value = models.member_state(i)["0.value"]
             came = inbox.arrived[i, : len(value)]
             value[came] += SLOWLY * (means[i, : len(value)][came] - value[came])
-
-
-def scores(z: Tensor, y: Tensor) -> Tensor:
-    """Summed over rows: loss, and how many are right. [aggregators, 2]"""
-    members, rows, _ = z.shape
-    loss = -z.gather(2, y.expand(members, rows)[..., None]).sum((1, 2))
-    return torch.stack([loss, (z.argmax(2) == y).to(z.dtype).sum(1)], 1)
 
 
 def newer(z: Tensor, inbox: Inbox) -> Tensor:

@@ -28,7 +28,6 @@ from colonnade.learning import (
     encoder_widths,
     make_head,
 )
-from colonnade.models.layers import cross_entropy
 from colonnade.network import ALL, EVERYONE, Inbox, Network, Register, locally
 
 
@@ -84,7 +83,7 @@ class SplitNN(Algorithm):
             net,
             "head",
             self.server,
-            lambda _: make_head(s.head, joined, task.classes),
+            lambda _: make_head(s.head, joined, task.outputs),
             input_widths=[joined],
         )
 
@@ -95,7 +94,7 @@ class SplitNN(Algorithm):
             kept = self.kept(net)
             joined = locally(combine, self.filled(inbox, batch.rows).only(kept), self.set.combine)
             able = net.alive(self.server) & self.usable(inbox)  # [server]
-            batch.loss, gradient = self.head.learn(joined.value, batch.y, cross_entropy, able)
+            batch.loss, gradient = self.head.learn(joined.value, batch.y, self.loss, able)
             back = await net.send(
                 joined.share(gradient),  # [server, clients, rows, width]
                 self.gradient,

@@ -24,7 +24,6 @@ from colonnade.errors import Unsuited
 from colonnade.federation.agreement.federation import Federation
 from colonnade.federation.member.member import TESTED_WITHOUT, Answer, Call, Member, text
 from colonnade.federation.member.stage import Stage
-from colonnade.learning.training import measure
 from colonnade.network import ABSENT, is_absent
 from colonnade.network.clock import SECOND
 from colonnade.network.live import Live
@@ -147,7 +146,7 @@ class LeaderlessMember(Member):
             return {}, {}
         answer = await self.ask_until_heard()
         known = not is_absent(answer.logits)
-        return measure(answer.logits, part.y, "test") if known else {}, answer.absent
+        return self.algorithm.measure(answer.logits, part.y, "test") if known else {}, answer.absent
 
     async def see_off(self) -> None:
         """Who leaves at once is missed by those who are still testing, or not back yet."""

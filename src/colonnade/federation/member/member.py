@@ -34,7 +34,7 @@ from colonnade.federation.member.record import Record, lines_of
 from colonnade.federation.member.stage import Stage
 from colonnade.learning.checkpoint import Checkpoint, CheckpointError
 from colonnade.learning.task import Part, pad_stack
-from colonnade.learning.training import Point, measure
+from colonnade.learning.training import Point
 from colonnade.learning.versions import Store
 from colonnade.network import ABSENT, is_absent
 from colonnade.network.clock import SECOND, Signal
@@ -116,8 +116,12 @@ class Account(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Answer:
     """Predictions for some rows, made without those who were absent."""
 
-    logits: Tensor  # [rows, classes]
+    logits: Tensor  # [rows, outputs], or absent
     absent: dict[str, str]  # and why
+
+    @property
+    def rows(self) -> int:
+        return 0 if is_absent(self.logits) else len(self.logits)
 
 
 @dataclass
@@ -446,7 +450,7 @@ class Member:
         if answer.absent:
             notes.append(f"{TESTED_WITHOUT} {with_reasons(answer.absent)}")
             self.missed_in_test = set(answer.absent)
-        return measure(answer.logits, part.y, "test"), notes
+        return self.algorithm.measure(answer.logits, part.y, "test"), notes
 
     async def assemble(self, seconds: float) -> None:
         """Before a test: wait a while for those who are away, and for what they say of the parts

@@ -20,8 +20,8 @@ from sklearn.preprocessing import MinMaxScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import nn
 
-from colonnade.classifier import VFLClassifier
 from colonnade.errors import ColonnadeError, InputError
+from colonnade.estimators.classifier import VFLClassifier
 from colonnade.network.faults import Client
 
 WINE: Any = load_wine()
@@ -254,7 +254,7 @@ def test_many_whole_numbers_as_labels_are_warned_of_and_ids_refused():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(300, 4))
     ages = np.arange(300) % 60 + 18
-    with pytest.warns(UserWarning, match="y holds 60 different whole numbers .* no regression"):
+    with pytest.warns(UserWarning, match="y holds 60 different whole numbers .* take VFLRegressor"):
         VFLClassifier(epochs=1).fit(X, ages)
     with pytest.raises(InputError, match="y holds 300 different values in 300 rows"):
         VFLClassifier(epochs=1).fit(X, [f"id{i}" for i in range(300)])
