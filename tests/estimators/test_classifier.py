@@ -65,6 +65,27 @@ def test_four_parties_read_digits_together():
     assert model.predict_proba(x_test).shape == (len(x_test), 10)
 
 
+def test_the_metric_that_decides_is_chosen_by_name():
+    model = quick(metric="auc", epochs=5).fit(WINE.data, WINE.target)
+    assert "validation_auc" in model.history_[-1]
+    with pytest.raises(InputError, match=r'metric = "r2": .* accuracy, balanced_accuracy, auc'):
+        quick(metric="r2").fit(WINE.data, WINE.target)
+
+
+def test_balanced_classes_find_more_rows_of_a_rare_class():
+    rng = np.random.default_rng(0)
+    y = (rng.random(800) < 0.08).astype(int)
+    X = rng.normal(size=(800, 4)) + y[:, None]
+    plain, balanced = (
+        quick(class_weight=weight, metric="balanced_accuracy", epochs=15).fit(X[:400], y[:400])
+        for weight in (None, "balanced")
+    )
+    found = [model.predict(X[400:])[y[400:] == 1].mean() for model in (plain, balanced)]
+    assert found[1] > found[0] + 0.2
+    with pytest.raises(InputError, match="class_weight = 'even': expected None or \"balanced\""):
+        quick(class_weight="even").fit(X, y)
+
+
 @pytest.mark.parametrize("faults", [None, {"kind": "connection", "down": 0.3, "up": 0.5}])
 def test_equal_random_states_give_equal_models(faults: dict[str, Any] | None):
     one, other = (quick(epochs=5, faults=faults).fit(WINE.data, WINE.target) for _ in range(2))

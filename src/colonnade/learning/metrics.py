@@ -102,7 +102,7 @@ def _mean(rows: Tensor, y: Tensor) -> Tensor:
 
 def _mean_by_class(rows: Tensor, y: Tensor) -> Tensor:
     """Over the classes that occur in `y`."""
-    return torch.stack([rows[y == c].mean() for c in y.unique()]).mean()
+    return torch.stack([rows[y == c].mean() for c in y.unique().tolist()]).mean()
 
 
 def _root_mean(rows: Tensor, y: Tensor) -> Tensor:
@@ -125,7 +125,7 @@ def _area(answers: Tensor, y: Tensor) -> Tensor:
     log_p = F.log_softmax(answers.double(), -1)
     if answers.shape[-1] == 2:
         return _ranked(answers[:, 1].double() - answers[:, 0].double(), y == 1)
-    present = [c for c in y.unique() if not bool((y == c).all())]
+    present = [c for c in y.unique().tolist() if not bool((y == c).all())]
     areas = [_ranked(log_p[:, c], y == c) for c in present]
     return torch.stack(areas).mean() if areas else torch.tensor(0.5)
 
@@ -148,7 +148,7 @@ def _f1(answers: Tensor, y: Tensor) -> Tensor:
     chosen = answers.argmax(-1)
     classes = torch.tensor([1]) if answers.shape[-1] == 2 else torch.cat([chosen, y]).unique()
     scores = []
-    for c in classes:
+    for c in classes.tolist():
         found = ((chosen == c) & (y == c)).sum().double()
         total = (chosen == c).sum() + (y == c).sum()
         scores.append(2 * found / total.clamp(min=1))
