@@ -18,7 +18,8 @@ from colonnade.errors import InputError
 from colonnade.estimators.regressor import VFLRegressor
 
 DIABETES: Any = load_diabetes()
-X_TRAIN, X_TEST, Y_TRAIN, Y_TEST = train_test_split(DIABETES.data, DIABETES.target, random_state=0)
+SPLIT: Any = train_test_split(DIABETES.data, DIABETES.target, random_state=0)
+X_TRAIN, X_TEST, Y_TRAIN, Y_TEST = SPLIT
 
 
 def quick(**parameters: Any) -> VFLRegressor:

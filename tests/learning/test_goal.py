@@ -57,7 +57,7 @@ def test_a_number_is_predicted_better_than_by_its_mean(name: str) -> None:
 @EVERY
 def test_all_engines_train_the_same_model_of_a_number(name: str) -> None:
     fault = FAULT if name != "centralised" else None
-    facts = {} if fault is None else {"fault": fault}
+    facts: dict[str, Any] = {} if fault is None else {"fault": fault}
     one = stacked(method(name), diabetes(), **facts)
     each = projected(method(name), diabetes(), **facts)
     assert difference(one, each) < 1e-6

@@ -20,6 +20,7 @@ from colonnade.network.channel import Channel
 
 WITNESSES = 64  # more of them would tell the same, and talk much
 UNKNOWN = 1e30  # a loss
+TIE = 1e-5  # weight of the loss beside a metric: less than one row changes most metrics
 AS_GOOD = 1.1  # times the figure: less than what the choice of validation rows changes
 
 
@@ -94,9 +95,9 @@ class Gossip(Training):
 
     def figure(self, loss: float, value: float) -> float:
         """What decides between two versions, lower is better: the loss, as in the paper, unless the
-        user chose a metric."""
+        user chose a metric. Then the loss decides between equal values."""
         goal = self.algorithm.task.goal
-        return loss if goal.metric is None else goal.deciding.shortfall(value)
+        return loss if goal.metric is None else goal.deciding.shortfall(value) + TIE * loss
 
     def validation(self, heard: Sequence[Witness]) -> dict[str, float]:
         """The mean over those who were heard."""
