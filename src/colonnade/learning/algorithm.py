@@ -171,24 +171,18 @@ class Algorithm(ABC):
     @property
     def label_scale(self) -> tuple[float, float]:
         """Mean and scale of number labels, where the labels are; 0 and 1 for classes."""
-        if self.task.classes:
+        if LABEL not in self.stacks:
             return 0.0, 1.0
         known = self.stacks[LABEL][1].member_state(0)
         return float(known["mean"]), float(known["scale"])
 
     def scaled(self, y: Tensor) -> Tensor:
         """Labels as they are learnt."""
-        if self.task.classes:
-            return y
-        mean, scale = self.label_scale
-        return ((y - mean) / scale).to(torch.get_default_dtype())
+        return self.task.goal.learnt(y, *self.label_scale)
 
     def unscaled(self, outputs: Tensor) -> Tensor:
         """Outputs of a head as answers: numbers in the unit of the label; logits as they are."""
-        if self.task.classes:
-            return outputs
-        mean, scale = self.label_scale
-        return outputs.double() * scale + mean
+        return self.task.goal.answers(outputs, *self.label_scale)
 
     def stack(
         self,

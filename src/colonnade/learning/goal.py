@@ -73,6 +73,14 @@ class Goal(ABC):
         [members]."""
 
     @abstractmethod
+    def learnt(self, y: Tensor, mean: float, scale: float) -> Tensor:
+        """Labels as a model learns them."""
+
+    @abstractmethod
+    def answers(self, outputs: Tensor, mean: float, scale: float) -> Tensor:
+        """Outputs of a head in the unit of the label."""
+
+    @abstractmethod
     def loss(self, answers: Tensor, y: Tensor, scale: float) -> float:
         """The mean loss of answers, without weights. `scale`: of the label, in its unit."""
 
@@ -120,6 +128,12 @@ class Classes(Goal):
             return cross_entropy
         return partial(cross_entropy, weights=balanced(y, self.classes))
 
+    def learnt(self, y: Tensor, mean: float, scale: float) -> Tensor:
+        return y
+
+    def answers(self, outputs: Tensor, mean: float, scale: float) -> Tensor:
+        return outputs
+
     def loss(self, answers: Tensor, y: Tensor, scale: float) -> float:
         return float(F.cross_entropy(answers.double(), y))
 
@@ -145,6 +159,12 @@ class Number(Goal):
 
     def training_loss(self, y: Tensor) -> Loss:
         return number_error
+
+    def learnt(self, y: Tensor, mean: float, scale: float) -> Tensor:
+        return ((y - mean) / scale).to(torch.get_default_dtype())
+
+    def answers(self, outputs: Tensor, mean: float, scale: float) -> Tensor:
+        return outputs.double() * scale + mean
 
     def loss(self, answers: Tensor, y: Tensor, scale: float) -> float:
         return float(self.row_loss(answers[None], y, scale).mean())
