@@ -26,8 +26,8 @@ ARROWS = {
     "federation.asking": ["federation.member"],
     "federation": [],
     "api": ["experiments"],
-    "classifier": ["experiments"],
-    "__init__": ["api", "classifier"],  # the public names
+    "estimators": ["experiments"],
+    "__init__": ["api", "estimators"],  # the public names
     "testing": ["experiments", "federation.member"],
     "cli": ["__init__", "experiments", "federation.asking"],
     "__main__": ["cli"],

@@ -22,7 +22,6 @@ from colonnade.learning import (
     at_least,
     combine,
 )
-from colonnade.models.layers import cross_entropy
 from colonnade.network import Network
 
 
@@ -51,7 +50,7 @@ class Average(Algorithm):
             h = self.encoders(batch.x)  # [clients, rows, width]
             inbox = await net.send(h, self.embedding, len(batch))
             mean = combine(inbox, "mean")
-            batch.loss, gradient = self.head.learn(mean.value, batch.y, cross_entropy, inbox.any)
+            batch.loss, gradient = self.head.learn(mean.value, batch.y, self.loss, inbox.any)
             shares = mean.share(gradient)  # [server, clients, rows, width]
             # To those who are in the average.
             back = await net.send(shares, self.gradient, len(batch), where=inbox.arrived)

@@ -23,7 +23,6 @@ from colonnade.learning import (
     Settings,
     at_least,
 )
-from colonnade.models.layers import cross_entropy
 from colonnade.network import Inbox, Network, local
 
 
@@ -56,7 +55,7 @@ class Veiled(Algorithm):
             several = inbox.arrived.sum(1) > 1  # [aggregator]
             told = await net.send(mean, self.average, len(batch), where=several)
             x = told.total()  # [owner, rows, width]
-            batch.loss, gradient = self.head.learn(x, batch.y, cross_entropy, told.any)
+            batch.loss, gradient = self.head.learn(x, batch.y, self.loss, told.any)
             back = await net.send(gradient, self.of_average, len(batch), where=told.any)
             shares = weights * back.value  # [aggregator, clients, rows, width]
             used = inbox.arrived & back.any[:, None]  # [aggregator, clients]

@@ -15,7 +15,8 @@ from colonnade.errors import ColonnadeError, Deadlock, InputError, PartyLost
 
 if TYPE_CHECKING:
     from colonnade.api import run
-    from colonnade.classifier import VFLClassifier
+    from colonnade.estimators.classifier import VFLClassifier
+    from colonnade.estimators.regressor import VFLRegressor
     from colonnade.experiments.config import Experiment
     from colonnade.experiments.runner import Outcome
 
@@ -29,6 +30,7 @@ __all__ = [
     "Outcome",
     "PartyLost",
     "VFLClassifier",
+    "VFLRegressor",
     "run",
 ]
 
@@ -36,7 +38,8 @@ __getattr__ = lazy.attributes(
     __name__,
     {
         "api": ("run",),
-        "classifier": ("VFLClassifier",),
+        "estimators.classifier": ("VFLClassifier",),
+        "estimators.regressor": ("VFLRegressor",),
         "experiments.config": ("Experiment",),
         "experiments.runner": ("Outcome",),
     },

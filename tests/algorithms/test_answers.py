@@ -10,8 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from colonnade.algorithms.answers import Answers, metrics
+from colonnade.learning.goal import goal_of
 
 CLASSES = 3
+
+
+OF_THE_FIRST = ("test_balanced_accuracy", "test_auc", "test_f1", "test_calibration_error")
 
 
 @st.composite
@@ -36,10 +40,10 @@ def by_hand(answers: list[Answers], y: torch.Tensor, prior: torch.Tensor) -> dic
     found: dict[str, list[float]] = {k: [] for k in ("rand", "best", "worst", "any", "loss")}
     rows = iter(y.tolist())
     for one in answers:
-        for r in range(one.log_p.shape[1]):
+        for r in range(one.opinions.shape[1]):
             truth = next(rows)
             guess = prior[truth].item()
-            log_p = {k: p[r] for k, p in enumerate(one.log_p) if one.active[k]}
+            log_p = {k: p[r] for k, p in enumerate(one.opinions) if one.active[k]}
             right = {k: float(int(p.argmax()) == truth) for k, p in log_p.items()}
             losses = [-p[truth].item() for p in log_p.values()]
             chances = [right.get(k, guess) for k in range(len(one.active))]
@@ -58,8 +62,9 @@ def test_metrics_are_means_over_every_choice_of_device_and_every_draw_of_the_pri
 ) -> None:
     answers, y, prior = case
     mean = {name: sum(values) / len(y) for name, values in by_hand(*case).items()}
-    found, _ = metrics(answers, y, prior)
-    assert found == pytest.approx(
+    found, _ = metrics(answers, y, prior, goal_of(CLASSES))
+    named = {name: value for name, value in found.items() if name not in OF_THE_FIRST}
+    assert named == pytest.approx(
         {
             "test_accuracy": mean["rand"],
             "test_loss": mean["loss"],
@@ -81,7 +86,9 @@ def test_with_one_device_worst_rand_and_best_are_the_same() -> None:
         Answers(torch.stack([right, wrong])[None], torch.tensor([True])),
         Answers(torch.stack([right, right])[None], torch.tensor([False])),
     ]
-    found, _ = metrics(answers, torch.zeros(4, dtype=torch.long), torch.tensor([0.7, 0.3]))
+    found, _ = metrics(
+        answers, torch.zeros(4, dtype=torch.long), torch.tensor([0.7, 0.3]), goal_of(2)
+    )
     for name in ("test_accuracy", "active_rand", "active_best", "active_worst", "any_rand"):
         assert found[name] == pytest.approx((1 + 0 + 0.7 + 0.7) / 4)
     assert found["spread"] == 0
@@ -92,7 +99,7 @@ def test_a_device_at_random_answers_with_the_share_of_those_that_can() -> None:
     """any rand = |A| / C · active rand + (1 - |A| / C) · prior."""
     log_p = torch.eye(4)[:, None].log_softmax(2)  # device k says class k
     answers = [Answers(log_p, torch.tensor([True, True, True, False]))]
-    found, _ = metrics(answers, torch.tensor([0]), torch.full((4,), 0.25))
+    found, _ = metrics(answers, torch.tensor([0]), torch.full((4,), 0.25), goal_of(4))
     assert found["active_rand"] == pytest.approx(1 / 3)
     assert found["any_rand"] == pytest.approx(3 / 4 * 1 / 3 + 1 / 4 * 0.25)
 
@@ -100,14 +107,33 @@ def test_a_device_at_random_answers_with_the_share_of_those_that_can() -> None:
 def test_a_class_nobody_ever_saw_does_not_make_the_loss_infinite() -> None:
     silent = Answers(torch.zeros(1, 1, 2), torch.tensor([False]))
     never = torch.tensor([1.0, 0.0])
-    assert 20 < metrics([silent], torch.tensor([1]), never)[0]["test_loss"] < 30
-    assert torch.isfinite(silent.first(never)).all()
+    goal = goal_of(2)
+    assert 20 < metrics([silent], torch.tensor([1]), never, goal)[0]["test_loss"] < 30
+    assert torch.isfinite(silent.first(goal.unsure(never))).all()
 
 
 def test_who_asks_one_after_the_other_hears_the_first_that_can_answer() -> None:
     log_p = torch.arange(4.0)[:, None, None].expand(4, 2, 3)
-    prior = torch.tensor([0.5, 0.3, 0.2])
-    first = Answers(log_p, torch.tensor([False, False, True, True])).first(prior)
+    unsure = torch.tensor([0.5, 0.3, 0.2]).log()
+    first = Answers(log_p, torch.tensor([False, False, True, True])).first(unsure)
     assert torch.equal(first, torch.full((2, 3), 2.0))
-    silence = Answers(log_p, torch.zeros(4, dtype=torch.bool)).first(prior)
-    assert torch.equal(silence, prior.log().expand(2, 3))
+    silence = Answers(log_p, torch.zeros(4, dtype=torch.bool)).first(unsure)
+    assert torch.equal(silence, unsure.expand(2, 3))
+
+
+def test_of_a_number_the_answers_of_the_devices_are_held_against_the_label_row_by_row() -> None:
+    """Two devices say 1 and 4 of a row whose label is 2; a third cannot answer, the mean is 0."""
+    said = torch.tensor([1.0, 4.0, 9.0])[:, None, None]  # [devices, rows, 1]
+    answers = [Answers(said, torch.tensor([True, True, False]))]
+    y, mean = torch.tensor([2.0]).double(), torch.zeros(1)
+    found, course = metrics(answers, y, mean, goal_of(0), scale=2.0)
+    assert found["active_best_rmse"] == 1
+    assert found["active_worst_rmse"] == 2
+    assert found["active_rand_rmse"] == found["test_rmse"] == course[0]
+    assert found["test_rmse"] == pytest.approx(((1 + 4) / 2) ** 0.5)
+    assert found["any_rand_rmse"] == pytest.approx(((1 + 4 + 4) / 3) ** 0.5)
+    assert found["test_mae"] == pytest.approx((1 + 2) / 2)
+    assert found["test_loss"] == pytest.approx((1 + 4) / 2 / 4), "in squares of the label's scale"
+    by_mae, _ = metrics(answers, y, mean, goal_of(0, "mae"))
+    assert by_mae["active_rand_mae"] == pytest.approx((1 + 2) / 2)
+    assert by_mae["spread_mae"] == 1

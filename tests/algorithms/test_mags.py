@@ -18,6 +18,7 @@ from colonnade.algorithms.mags import MAGS, MAGSSettings
 from colonnade.data import DataSpec, VerticalData, from_arrays, load
 from colonnade.errors import InputError
 from colonnade.experiments.run import build, drive, per_prediction
+from colonnade.learning.goal import goal_of
 from colonnade.learning.task import Task
 from colonnade.network import Delays, Fault, StackedNetwork, Topology
 from colonnade.network.faults import Catastrophe, Client, Communication, Device
@@ -67,7 +68,8 @@ def answers(trained: Trained, **facts: Any) -> list[Answers]:
 
 def measured(trained: Trained, **facts: Any) -> dict[str, float]:
     algorithm = cast(MAGS, trained.algorithm)
-    return metrics(answers(trained, **facts), algorithm.data.test.y, algorithm.prior)[0]
+    goal, y = algorithm.task.goal, algorithm.data.test.y
+    return metrics(answers(trained, **facts), y, algorithm.prior, goal)[0]
 
 
 # -- names and sizes ------------------------------------------------------------------------------
@@ -267,7 +269,7 @@ def test_party_dropout_drops_a_device_for_everybody_but_itself(few: VerticalData
 def test_nothing_is_dropped_when_predicting(trained: Trained) -> None:
     (calm,) = answers(trained)
     (dropping,) = answers(trained, dropout=0.9)
-    assert torch.equal(calm.log_p, dropping.log_p)
+    assert torch.equal(calm.opinions, dropping.opinions)
 
 
 # -- faults when predicting -----------------------------------------------------------------------
@@ -319,7 +321,7 @@ def test_a_catastrophe_and_what_comes_after(trained: Trained) -> None:
 
     def accuracy(some: list[tuple[Answers, Tensor]]) -> float:
         rows = torch.cat([y for _, y in some])
-        return metrics([one for one, _ in some], rows, prior)[0]["any_rand"]
+        return metrics([one for one, _ in some], rows, prior, goal_of(len(prior)))[0]["any_rand"]
 
     before, dip, rising, after = (
         accuracy(batches[a:b]) for a, b in ((0, 5), (5, 8), (10, 14), (16, len(batches)))
@@ -439,7 +441,7 @@ def test_proposition_1_nobody_left_to_answer_bounds_the_risk_from_below(
     found = answers(trained, fault=fault, batch=2)
     algorithm = cast(MAGS, trained.algorithm)
     y, prior = algorithm.data.test.y, algorithm.prior
-    risk = 1 - metrics(found, y, prior)[0]["active_rand"]
+    risk = 1 - metrics(found, y, prior, goal_of(len(prior)))[0]["active_rand"]
     clean, random = 1 - trained.metrics["active_rand"], 1 - float(prior[y].mean())
     nobody = np.mean([not one.active.any() for one in found])
     expected = 0.5**aggregators
@@ -447,7 +449,8 @@ def test_proposition_1_nobody_left_to_answer_bounds_the_risk_from_below(
         expected, abs=4 * (expected * (1 - expected) / len(found)) ** 0.5
     )
     some = [(one, y) for one, y in zip(found, y.split(2), strict=True) if one.active.any()]
-    answered, _ = metrics([a for a, _ in some], torch.cat([y for _, y in some]), prior)
+    truths = torch.cat([y for _, y in some])
+    answered, _ = metrics([a for a, _ in some], truths, prior, goal_of(len(prior)))
     heard = 1 - answered["active_rand"]
     assert heard >= clean, "the assumption"
     assert risk >= (1 - nobody) * clean + nobody * random
@@ -459,8 +462,10 @@ def test_proposition_2_an_ensemble_gains_its_diversity(trained: Trained) -> None
     gossip takes, and only for a mean does this hold.)"""
     y = trained.algorithm.data.test.y
     (members,), (ensemble,) = answers(trained), answers(trained, gossip=1)
-    p, q = members.log_p.double(), ensemble.log_p[0].double()
-    assert torch.allclose(ensemble.log_p, ensemble.log_p[:1].expand_as(ensemble.log_p), atol=1e-5)
+    p, q = members.opinions.double(), ensemble.opinions[0].double()
+    assert torch.allclose(
+        ensemble.opinions, ensemble.opinions[:1].expand_as(ensemble.opinions), atol=1e-5
+    )
     rows = torch.arange(len(y))
     risk = -p[:, rows, y].mean()
     diversity = (q.exp() * (q - p)).sum(2).mean()

@@ -264,7 +264,7 @@ def test_it_trains_the_same_models_and_predicts_the_same(
     assert plain.difference(algorithm) < 1e-9
     (answers,) = drive(algorithm.ask(net.within("inference"), algorithm.data.test))
     expected = plain.predict(digits.test.x, plain.hears, [])
-    assert torch.allclose(answers.log_p, expected, atol=1e-8)
+    assert torch.allclose(answers.opinions, expected, atol=1e-8)
 
 
 @pytest.mark.parametrize("topology", [GRID, RING, NEAR], ids=lambda topology: topology.kind)
@@ -346,7 +346,7 @@ def test_predictions_under_faults_are_algorithm_1(
         heard = [table(links, mask) for mask in gossip[3 * i : 3 * (i + 1)]]
         expected = plain.predict(x, table(links, encodings[i]), heard)
         assert torch.equal(one.active, torch.from_numpy(told[i][0]))
-        assert torch.allclose(one.log_p[one.active], expected[one.active], atol=1e-9)
+        assert torch.allclose(one.opinions[one.active], expected[one.active], atol=1e-9)
         same = all(torch.equal(mask, table(links, encodings[i])) for mask in heard)
         assert same == (fault.name != "markov")  # one graph for a prediction, or a moving one
         if isinstance(fault, Communication):

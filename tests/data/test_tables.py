@@ -7,9 +7,11 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from colonnade.data import DataSpec, load
 from colonnade.errors import InputError
@@ -81,7 +83,6 @@ def test_a_file_that_changed_is_read_again(npz) -> None:
         ("a,b,y\n1,2,0\n-inf,3,1\n", None, ["column 'a'", "data row 2 is infinite"]),
         ("a,b,y\n1,2,0\n2,3\n", None, ["data row 2 has 2 values", "3 columns"]),
         ("a,b,y\n1,2,0\n2,3,\n", None, ["label column 'y'", "data row 2 has no label"]),
-        ("a,b,y\n1,2,0\n2,3,0.5\n", None, ["label column 'y'", "data row 2", "fraction"]),
         ("a,b,y\n1,2,0\n2,3,0\n", None, ["label column 'y'", "one class only"]),
         ("a,b,z\n1,2,0\n2,3,1\n", None, ["no column 'y'", "data.label", "nearest"]),
         ("y\n0\n1\n", None, ["no column beside the label"]),
@@ -210,7 +211,7 @@ def test_many_whole_numbers_as_labels_are_classes_with_a_caution(tmp_path: Path)
     assert data.classes == 80
     [caution] = data.cautions
     assert "'target' holds 80 different whole numbers (18 to 97)" in caution
-    assert "no regression" in caution
+    assert 'set goal = "number"' in caution
     assert caution in data.notes, "the report shows it as well"
 
 
@@ -232,7 +233,49 @@ def test_an_id_as_label_is_refused(tmp_path: Path, labels: Sequence[object]) -> 
         load(DataSpec(path=str(path), label="target"), 0)
 
 
-def test_a_fraction_as_label_is_refused_with_advice(tmp_path: Path) -> None:
+def test_fractions_as_labels_are_numbers_to_predict(tmp_path: Path) -> None:
     path = labelled(tmp_path, [0.5 * i for i in range(400)])
-    with pytest.raises(InputError, match=r"data row 2 is no class but a fraction.* no regression"):
-        load(DataSpec(path=str(path), label="target"), 0)
+    data = load(DataSpec(path=str(path), label="target"), 0)
+    assert data.classes == 0
+    everything = torch.cat([part.y for part in (data.train, data.validation, data.test)])
+    assert sorted(everything.tolist()) == [0.5 * i for i in range(400)]
+    with pytest.raises(InputError, match=r"data row 2 is no class but a fraction.*goal = .number."):
+        load(DataSpec(path=str(path), label="target", goal="classes"), 0)
+
+
+def test_whole_numbers_are_numbers_to_predict_if_the_user_says_so(tmp_path: Path) -> None:
+    path = labelled(tmp_path, [18 + i % 80 for i in range(400)])
+    data = load(DataSpec(path=str(path), label="target", goal="number"), 0)
+    assert (data.classes, data.cautions, data.train.y.dtype) == (0, (), torch.float64)
+
+
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [
+        (["1.5", "high", "2.5"], ["'target', data row 2 is no number", "'high'"]),
+        (["1.5", "", "2.5"], ["'target', data row 2 has no label"]),
+        (["7", "7", "7"], ["'target' holds one number only (7)"]),
+    ],
+)
+def test_labels_that_are_no_numbers_are_named(
+    tmp_path: Path, labels: list[str], words: list[str]
+) -> None:
+    path = labelled(tmp_path, labels)
+    message = complaint(path=str(path), label="target", goal="number")
+    assert all(word in message for word in words), message
+
+
+@pytest.mark.parametrize(
+    ("labels", "keys", "message"),
+    [
+        ([0, 1] * 20, {"metric": "rmse"}, r'data\.metric = "rmse": .* accuracy, balanced_accuracy'),
+        ([0.5, 1] * 20, {"metric": "auc"}, r'data\.metric = "auc": .* one of rmse, mae, r2'),
+        ([0.5, 1] * 20, {"weights": "balanced"}, r'data\.weights = "balanced": .* a number'),
+    ],
+)
+def test_a_metric_that_is_not_for_the_label_is_refused_with_those_that_are(
+    tmp_path: Path, labels: list[float], keys: dict[str, Any], message: str
+) -> None:
+    path = labelled(tmp_path, labels)
+    with pytest.raises(InputError, match=message):
+        load(DataSpec(path=str(path), label="target", **keys), 0)

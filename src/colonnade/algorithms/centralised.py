@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from colonnade.errors import InputError
 from colonnade.learning import Algorithm, LabelHolder, Part, Settings, Task
 from colonnade.learning.models import default_head, encoder_layers
-from colonnade.models.layers import cross_entropy, mlp
+from colonnade.models.layers import mlp
 from colonnade.network import Group, Network
 
 
@@ -47,11 +47,11 @@ class Centralised(Algorithm):
         layers = [encoder_layers(s.encoder, w) for w in task.widths]
         widths = [sum(sizes) for sizes in zip(*layers, strict=True)]
         head = default_head(widths[-1]) if s.head is None else s.head
-        return mlp([sum(task.widths), *widths, *head, task.classes])
+        return mlp([sum(task.widths), *widths, *head, task.outputs])
 
     async def train(self, net: Network) -> None:
         async for batch in self.training.rounds(net):
-            batch.loss = self.model.fit(batch.x, batch.y, cross_entropy)
+            batch.loss = self.model.fit(batch.x, batch.y, self.loss)
 
     async def predict(self, net: Network, part: Part) -> Tensor:
         logits = []

@@ -36,7 +36,6 @@ from colonnade.learning import (
     Value,
     at_least,
 )
-from colonnade.models.layers import cross_entropy
 from colonnade.network import ALL, EVERYONE, LATEST, Inbox, Network, Register, local
 
 RATES = {"clients": 2e-3, "aggregators": 2e-3, "owner": 8e-2}
@@ -218,7 +217,7 @@ class DVFL(Algorithm):
         await self.collection.fill(net, "supervision", at_first=self.supervised.find_centre)
         async for batch in self.training.rounds(net):
             x = self.supervised.left_out(self.collection.read(batch.rows), net.round)
-            batch.loss = self.supervised.head.fit(x, batch.y, cross_entropy)
+            batch.loss = self.supervised.head.fit(x, batch.y, self.loss)
 
     async def receive(self, net: Network, batch: Batch) -> Tensor:
         """Columns → clients → aggregators → owner: encodings side by side, then by sender whether

@@ -79,7 +79,7 @@ class OwnerModels:
         W_h, hidden = self.models.code, self.models.hidden
         usual = [W_h, 40] if self.set.aggregators else [hidden, W_h, W_h, 40]
         spec = usual if self.set.head is None else self.set.head
-        return make_head(spec, self.values, self.models.task.classes)
+        return make_head(spec, self.values, self.models.task.outputs)
 
     def _filled_head(self) -> nn.Module:
         head = self._head()
@@ -102,5 +102,5 @@ class OwnerModels:
         return x * torch.cat([wide, kept], 1)
 
     def predict(self, received: Tensor) -> Tensor:
-        """[owner, rows, classes]"""
+        """[owner, rows, outputs]"""
         return self.head.predict(self.centre.predict(received))

@@ -27,7 +27,6 @@ from colonnade.learning import (
     at_least,
 )
 from colonnade.learning.objectives import OBJECTIVES, UNSUPERVISED, Pupils
-from colonnade.models.layers import cross_entropy
 from colonnade.network import ALL, EVERYONE, Network
 
 RATES = {"clients": 2e-3, "server": 8e-2}
@@ -73,7 +72,7 @@ class FedOnce(Algorithm):
         await self.collection.fill(net)  # the only communication, while things may fail
         async for batch in self.training.rounds(net):
             x = self.collection.read(batch.rows)
-            batch.loss = self.head.fit(x, batch.y, cross_entropy)
+            batch.loss = self.head.fit(x, batch.y, self.loss)
 
     async def receive(self, net: Network, batch: Batch) -> Tensor:
         """[server, rows, all encodings], zeros where none came"""

@@ -33,7 +33,6 @@ from colonnade.learning import (
     at_least,
 )
 from colonnade.learning.segments import CodedBatch, CodedBatches, CodedInOrder, Segments
-from colonnade.models.layers import cross_entropy
 from colonnade.network import ABSENT, ALL, EVERYONE, Inbox, Network, first, local
 
 CHUNK = 4096  # coded rows per message when columns are shared
@@ -163,7 +162,7 @@ class FedVS(Algorithm):
             inbox = await self.answers(net, self.shares.value, batch.coded, models)
             mean, enough = self.opened(inbox, batch.places)  # [server, rows, width], [server]
             able = net.alive(self.server) & enough
-            batch.loss, gradient = self.head.learn(mean, batch.y, cross_entropy, able)
+            batch.loss, gradient = self.head.learn(mean, batch.y, self.loss, able)
             back = await net.send(gradient, self.gradient, len(batch), where=able)
             self.models.backward(h, back.total() / len(self.clients), back.any)
 

@@ -6,7 +6,8 @@ aggregator, which is a device as well, joins what reached it and predicts; round
 the aggregators' log-probabilities; whoever wants an answer asks one device. In training messages
 are left out at random (dropout), so that predictions survive when messages are lost.
 
-Labels are known to all aggregators, and nobody decides for others: see `learning/gossip.py`.
+Labels are known to all aggregators, and nobody decides for others: see `learning/gossip.py`. Where
+the label is a number, which the paper does not have, aggregators gossip their numbers.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from colonnade.algorithms.answers import Answers, metrics
@@ -36,8 +36,7 @@ from colonnade.learning import (
 )
 from colonnade.learning.gossip import Leaderless
 from colonnade.learning.objectives import OBJECTIVES, UNSUPERVISED
-from colonnade.models.layers import cross_entropy
-from colonnade.network import ALL, Inbox, Network, Wait, deadline, is_absent, local
+from colonnade.network import ALL, Inbox, Network, Wait, deadline, is_absent, local, locally
 from colonnade.network.channel import Channel
 
 ROWS_OF_ALL = 65_536  # predicted at a time, summed over the aggregators
@@ -105,9 +104,9 @@ class MAGS(Leaderless):
         "how a loss changes with an encoding of encodings", kind="gradient"
     )
     log_probability = Exchange(
-        aggregators, aggregators, "what one predicts, row by row", width="task.classes"
+        aggregators, aggregators, "what one predicts, row by row", width="task.outputs"
     )
-    answer = Exchange(aggregators, entity, "the prediction, to whoever asks", width="task.classes")
+    answer = Exchange(aggregators, entity, "the prediction, to whoever asks", width="task.outputs")
     models = cached_property(MAGSModels)
 
     @cached_property
@@ -135,8 +134,7 @@ class MAGS(Leaderless):
             self.encoders = self.alone.encoders
         self.deep, self.heads = self.models.deep(net), self.models.heads(net)
         self.hops = net.world.topology.diameter(len(self.devices))
-        y = self.data.train.y
-        self.prior = torch.bincount(y, minlength=self.task.classes) / y.shape[0]
+        self.prior = locally(self.task.goal.prior, self.data.train.y)
 
     # -- training ---------------------------------------------------------------------------------
 
@@ -161,7 +159,7 @@ class MAGS(Leaderless):
             passed.append((layer, inbox, joined, deeper))
             inbox = await net.send(deeper, self.deep_encoding, rows, wait=self.wait(net))
         self.models.follow_means(self.heads, inbox)
-        loss, gradient = self.heads.learn(self.joined(inbox), batch.y, cross_entropy, up)
+        loss, gradient = self.heads.learn(self.joined(inbox), batch.y, self.loss, up)
         for layer, before, joined, deeper in reversed(passed):
             back = await self.send_back(net, gradient, inbox, up, self.deep_gradient, rows)
             gradient = layer.pass_back(joined, deeper, back.total(), up)
@@ -178,7 +176,7 @@ class MAGS(Leaderless):
             h, self.encoding, len(batch), wait=self.wait(net), where=self.kept(net)
         )
         self.models.follow_means(self.heads, inbox)
-        return self.heads.fit(self.joined(inbox), batch.y, cross_entropy)
+        return self.heads.fit(self.joined(inbox), batch.y, self.loss)
 
     async def send_back(
         self, net: Network, gradient: Tensor, inbox: Inbox, up: Tensor, to: Channel, rows: int
@@ -203,28 +201,46 @@ class MAGS(Leaderless):
         return net.pick(self.devices, draw | torch.from_numpy(links.own))
 
     async def validate(self, net: Network) -> Any:
-        """Loss and accuracy of every aggregator by itself. [aggregators here, 2]"""
-        part, found = self.data.validation, []
+        """Loss and deciding metric of every aggregator by itself. [aggregators here, 2]"""
+        part, opinions = self.data.validation, []
         async for batch in net.rounds(part.in_order(self.predict_rows(net))):
-            z = await self.opine(net, batch.x, len(batch))
-            found.append(scores(z, batch.y))
-        return torch.stack(found).sum(0) / part.rows
+            opinions.append(await self.opine(net, batch.x, len(batch)))
+        return self.scores(part.y, opinions)
+
+    @local
+    def scores(self, y: Tensor, opinions: list[Tensor]) -> Tensor:
+        """What `validate` tells, given the opinions of batches. [aggregators here, 2]"""
+        goal, answers = self.task.goal, [self.unscaled(z) for z in opinions]
+        truths, scale = y.split([z.shape[1] for z in answers]), self.label_scale[1]
+        pairs = zip(answers, truths, strict=True)
+        losses = [goal.row_loss(z, truth, scale).sum((1, 2)) for z, truth in pairs]
+        values = [goal.deciding.of(one, y) for one in torch.cat(answers, 1)]
+        loss = torch.stack(losses).sum(0) / len(y)
+        return torch.stack([loss, torch.tensor(values, dtype=loss.dtype)], 1)
 
     # -- prediction: algorithm 1 ------------------------------------------------------------------
 
     async def predict(self, net: Network, part: Part) -> Tensor:
         """What somebody outside is told who asks one device after the other until one can answer;
         at a device, where nobody is outside, what it would tell."""
-        return torch.cat([one.first(self.prior) for one in await self.ask(net, part)])
+        unsure = locally(self.task.goal.unsure, self.prior)
+        return torch.cat([one.first(unsure) for one in await self.ask(net, part)])
 
     async def test(self, net: Network) -> dict[str, float]:
         if not self.entity.parties:
             return await super().test(net)
-        found = metrics(await self.ask(net, self.data.test), self.data.test.y, self.prior)
+        found = self.judged(await self.ask(net, self.data.test), self.data.test.y)
         if is_absent(found):
             return {}
         figures, self.course = found
         return figures
+
+    @local
+    def judged(self, answers: list[Answers], y: Tensor) -> tuple[dict[str, float], list[float]]:
+        """What the one who asked knows in the end: see `metrics`."""
+        told = [Answers(self.unscaled(one.opinions), one.active) for one in answers]
+        prior, scale = self.unscaled(self.prior), self.label_scale[1]
+        return metrics(told, y, prior, self.task.goal, scale)
 
     async def ask(self, net: Network, part: Part) -> list[Answers]:
         """The aggregators' predictions, as far as they reach the entity; where there is none, every
@@ -239,14 +255,14 @@ class MAGS(Leaderless):
         return answers
 
     async def opine(self, net: Network, x: Tensor, rows: int) -> Tensor:
-        """Lines 2 to 4: every aggregator by itself. Log-probabilities [aggregators here, rows,
-        classes]"""
+        """Lines 2 to 4: every aggregator by itself. Log-probabilities, or numbers [aggregators
+        here, rows, outputs]"""
         h = self.encoders.predict(x)
         inbox = await net.send(h, self.encoding, rows, wait=self.wait(net))
         for layer in self.deep:
             h = layer.predict(self.joined(inbox))
             inbox = await net.send(h, self.deep_encoding, rows, wait=self.wait(net))
-        return F.log_softmax(self.heads.predict(self.joined(inbox)), 2)
+        return locally(self.task.goal.opinion, self.heads.predict(self.joined(inbox)))
 
     async def gossip(self, net: Network, z: Tensor, rows: int) -> Tensor:
         """Lines 5 to 7: means over the neighbours that can be heard, itself among them. Who heard
@@ -254,7 +270,7 @@ class MAGS(Leaderless):
         for _ in range(self.set.gossip):
             inbox = await net.send(z, self.log_probability, rows, wait=self.wait(net))
             z = torch.where(inbox.any[:, None, None], inbox.mean(), z)
-        return F.log_softmax(z, 2) if self.set.gossip else z
+        return locally(self.task.goal.opinion, z) if self.set.gossip else z
 
     def wait(self, net: Network) -> Wait:
         limit = self.set.deadline if net.phase == "inference" else None
@@ -266,11 +282,3 @@ class MAGS(Leaderless):
         late = net.phase == "inference" and self.set.deadline is not None
         few = max(self.set.batch, ROWS_OF_ALL // len(self.aggregators))
         return self.set.batch if late else min(super().predict_rows(net), few)
-
-
-@local
-def scores(z: Tensor, y: Tensor) -> Tensor:
-    """Summed over rows: loss, and how many are right. [aggregators, 2]"""
-    members, rows, _ = z.shape
-    loss = -z.gather(2, y.expand(members, rows)[..., None]).sum((1, 2))
-    return torch.stack([loss, (z.argmax(2) == y).to(z.dtype).sum(1)], 1)

@@ -89,11 +89,11 @@ class MAGSModels:
         return self.algorithm.stack(net, name, group, module, input_widths=widths)
 
     def _head(self, senders: Sequence[int], group: int) -> nn.Module:
-        s, classes = self.set, self.task.classes
+        s, outputs = self.set, self.task.outputs
         if callable(s.head):
-            return make_head(s.head, len(senders) * self.width, classes)
+            return make_head(s.head, len(senders) * self.width, outputs)
         widths = [] if s.depth else [self.hidden] if s.head is None else s.head
-        head = mlp([group * self.width, *widths, classes], hidden=nn.ReLU)
+        head = mlp([group * self.width, *widths, outputs], hidden=nn.ReLU)
         head[0] = narrowed(cast(nn.Linear, head[0]), senders, self.width)
         return head
 

@@ -27,7 +27,6 @@ from colonnade.learning import (
     combine,
     encoder_widths,
 )
-from colonnade.models.layers import cross_entropy
 from colonnade.network import ALL, EVERYONE, Inbox, Network, Register
 
 
@@ -76,7 +75,7 @@ class SplitNN(Algorithm):
             kept = self.kept(net)
             joined = combine(self.filled(inbox, batch.rows).only(kept), self.set.combine)
             able = net.alive(self.server) & self.usable(inbox)  # [server]
-            batch.loss, gradient = self.head.learn(joined.value, batch.y, cross_entropy, able)
+            batch.loss, gradient = self.head.learn(joined.value, batch.y, self.loss, able)
             back = await net.send(
                 joined.share(gradient),  # [server, clients, rows, width]
                 self.gradient,

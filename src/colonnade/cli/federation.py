@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from colonnade.cli.options import Fresh, Json, print_json
+from colonnade.common.metric_names import decisive
 from colonnade.common.text import printable, with_reasons
 from colonnade.errors import InputError
 from colonnade.federation.member.stage import Stage
@@ -232,9 +233,9 @@ def _check_party_file(path: Path) -> None:
 def show_result(result: Result, folder: Path, console: Console) -> None:
     from colonnade.common.private_files import as_private_as
     from colonnade.experiments.report import write_report
-    from colonnade.experiments.table import Plan, cost_grid, render, summarise
+    from colonnade.experiments.table import cost_grid, planned, render, summarise
 
-    plan = Plan((result.method,), (result.faults,), (result.seed,))
+    plan = planned(folder)
     console.print(render(summarise([result], plan).grid()))
     console.print(render(cost_grid([result], plan)))
     for note in result.notes:
@@ -250,8 +251,7 @@ def _progress(status: dict[str, Any]) -> str:
     parts = [f"{status['party']}: {status['stage']}"]
     if status["stage"] == Stage.TRAINING:
         parts.append(f"round {status['round']:,} of at most {status['rounds']:,}")
-    metrics = status.get("metrics", {})
-    parts += [f"{k} {v:.4f}" for k, v in metrics.items() if "accuracy" in k]
+    parts += decisive(status.get("metrics", {}), status.get("metric", ""))
     if away := status.get("away"):
         parts.append("away: " + ", ".join(f"{p} {s:.0f} s" for p, s in away.items()))
     return " · ".join(parts)

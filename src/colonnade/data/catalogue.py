@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from colonnade.common.metric_names import GoalName
+
 Split = Literal["bands", "patches", "columns", "views"]
 
 
@@ -34,6 +36,7 @@ class DataSet:
     file: str = ""  # in the data folder; "<name>.npz" unless given
     subset: tuple[str, str] | None = None  # a file that may stand in, and what must be said then
     openml: OpenML | None = None
+    goal: GoalName = "classes"
     notes: tuple[str, ...] = ()
 
     @property
@@ -57,6 +60,11 @@ _ENTRIES = (
     DataSet(
         "wine", "Wine recognition", "178 rows, 13 columns, 3 classes", "columns", 3,
         "Aeberhard and Forina, UCI, 1991", _SKLEARN, embedded=True,
+    ),
+    DataSet(
+        "diabetes", "Diabetes progression after one year", "442 rows, 10 columns, a number",
+        "columns", 3, "Efron, Hastie, Johnstone, Tibshirani, Annals of Statistics 32(2), 2004",
+        _SKLEARN, embedded=True, goal="number",
     ),
     DataSet(
         "mnist", "MNIST handwritten digits", "60,000 + 10,000 rows, 28×28 pixels, 10 classes",

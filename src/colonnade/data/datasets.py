@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from colonnade.common.files import replacing
+from colonnade.common.metric_names import GoalName
 from colonnade.data import mapping, tables
 from colonnade.data.catalogue import CATALOGUE, DataSet, OpenML, Split
 from colonnade.data.raw import Array, Raw, from_arrays
@@ -71,15 +72,17 @@ def listing() -> list[Listing]:
     return [_listed(known) for known in CATALOGUE.values()]
 
 
-def load_raw(name: str) -> Raw:
+def load_raw(name: str, goal: GoalName | None = None) -> Raw:
+    """`goal`: if another than the data set's own."""
     known = entry(name)
+    goal = goal or known.goal
     if known.embedded:
-        return _embedded(name)
+        return _embedded(name, goal)
     found = _found(known)
     if found is None:
         found = (_fetch(known), "")
     path, note = found
-    raw = tables.read_npz(path, name)
+    raw = tables.read_npz(path, name, goal)
     notes = (*raw.notes, *known.notes, *([note] if note else []))
     return replace(raw, notes=notes, cautions=())  # how many classes there are is known
 
@@ -118,17 +121,18 @@ def _listed(known: DataSet) -> Listing:
 
 
 @functools.lru_cache(maxsize=4)
-def _embedded(name: str) -> Raw:
+def _embedded(name: str, goal: GoalName) -> Raw:
     if name == "digits":
-        return _digits()
+        return _digits(goal)
     from sklearn import datasets as sklearn  # more than a second to import
 
     bunch: Any = getattr(sklearn, f"load_{name}")()
     names = np.array(bunch.feature_names)
-    return from_arrays({"x": bunch.data, "y": bunch.target, "feature_names": names}, name, name)
+    arrays = {"x": bunch.data, "y": bunch.target, "feature_names": names}
+    return from_arrays(arrays, name, name, goal)
 
 
-def _digits() -> Raw:
+def _digits(goal: GoalName) -> Raw:
     """scikit-learn's digits from the file in its package: importing scikit-learn would take a third
     of the time that a party needs to start."""
     found = find_spec("sklearn")
@@ -136,7 +140,7 @@ def _digits() -> Raw:
     path = Path(str(found.origin)).parent / "datasets" / "data" / "digits.csv.gz"
     table = np.loadtxt(path, delimiter=",")
     arrays = {"x": table[:, :-1].reshape(-1, 8, 8), "y": table[:, -1].astype(int)}
-    return replace(from_arrays(arrays, "digits", "digits"), pixel_max=16.0)
+    return replace(from_arrays(arrays, "digits", "digits", goal), pixel_max=16.0)
 
 
 def _fetch(known: DataSet) -> Path:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from colonnade.common.metric_names import Weights, check_metric
 from colonnade.data import datasets, mapping, partition, tables
 from colonnade.data.catalogue import Split
 from colonnade.data.partition import Part, Partition, Rows, VerticalData
@@ -22,9 +24,10 @@ from colonnade.errors import InputError
 def load(spec: DataSpec, seed: int) -> VerticalData:
     """The data set of an experiment. Equal specs and seeds give equal data in every process."""
     raw, split, parties = _read(spec)
+    check_metric(spec.metric, spec.weights, raw.classes, "data.")
     parts = _partition(raw, spec, split, parties)
     chosen = split_rows(
-        raw.y,
+        raw.strata,
         seed,
         official=raw.official,
         test=spec.test,
@@ -33,12 +36,13 @@ def load(spec: DataSpec, seed: int) -> VerticalData:
         labelled=spec.labelled,
         parties=len(parts.parts),
     )
-    return _deal(raw, parts, chosen, _unheld(raw, parts))
+    data = _deal(raw, parts, chosen, _unheld(raw, parts))
+    return replace(data, metric=spec.metric, weights=spec.weights)
 
 
 def from_arrays(
     x: Array,
-    y: NDArray[np.integer],
+    y: NDArray[np.integer | np.floating],
     *,
     parties: int | None = None,
     columns: Sequence[Sequence[int]] | None = None,
@@ -46,8 +50,11 @@ def from_arrays(
     validation: float = 0.1,
     seed: int = 0,
     name: str = "arrays",
+    metric: str | None = None,
+    weights: Weights | None = None,
 ) -> VerticalData:
-    """Data from memory, with an empty test part.
+    """Data from memory, with an empty test part. Whole numbers in y are classes, floats are numbers
+    to predict.
 
     Either `columns` holds the column numbers of each party, or `parties` get neighbouring columns.
     The result's `apply_split` splits and scales new rows the same way.
@@ -56,8 +63,10 @@ def from_arrays(
     if x.ndim != 2 or len(x) != len(y) or not len(y):
         raise InputError(f"{name}: x {x.shape} must be [rows, columns] and y {y.shape} [rows].")
     check_finite(x, name, "x")
-    if y.dtype.kind not in "biu" or y.min() < 0 or y.max() < 1:
-        raise InputError(f"{name}: y must hold classes 0, 1, …, at least two of them.")
+    if y.dtype.kind == "f":
+        check_finite(y, name, "y")
+    elif y.dtype.kind not in "biu" or y.min() < 0 or y.max() < 1:
+        raise InputError(f"{name}: y must hold classes 0, 1, …, at least two of them, or floats.")
     check_share("validation", validation)
     if (parties is None) == (columns is None):
         raise InputError(f"{name}: give exactly one of parties and columns.")
@@ -67,18 +76,21 @@ def from_arrays(
     else:
         _check_numbers(columns, width, name)
         parts = partition.grouped(width, columns, clients)
-    classes = int(y.max()) + 1
-    raw = Raw(name, x, y.astype(np.int64), classes, ((width,),))
-    chosen = split_rows(raw.y, seed, official=len(y), test=0.0, validation=validation)
-    return _deal(raw, parts, chosen)
+    numbers = y.dtype.kind == "f"
+    classes = 0 if numbers else int(y.max()) + 1
+    check_metric(metric, weights, classes, "")
+    raw = Raw(name, x, y.astype(np.float64 if numbers else np.int64), classes, ((width,),))
+    chosen = split_rows(raw.strata, seed, official=len(y), test=0.0, validation=validation)
+    return replace(_deal(raw, parts, chosen), metric=metric, weights=weights)
 
 
 def _read(spec: DataSpec) -> tuple[Raw, Split, int]:
     """The rows, and the split and the number of parties to take where the user names none."""
     if spec.dataset is not None:
         known = datasets.entry(spec.dataset)
-        return datasets.load_raw(spec.dataset), known.split, known.parties
-    raw = tables.read(Path(spec.path or "").expanduser(), spec.label, spec.columns)
+        return datasets.load_raw(spec.dataset, spec.goal), known.split, known.parties
+    path = Path(spec.path or "").expanduser()
+    raw = tables.read(path, spec.label, spec.columns, spec.goal)
     if raw.shape is None:
         return raw, "views", len(raw.shapes)
     return raw, "bands" if len(raw.shape) == 3 else "columns", 2

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from colonnade.common.metric_names import Weights
 from colonnade.common.party_names import is_simulated_name
 from colonnade.errors import InputError
 
@@ -31,7 +32,7 @@ class Rows:
     """Aligned, labelled rows. Row r of every client and y[r] speak of the same entity."""
 
     x: tuple[Tensor, ...]  # one [rows, width_i] float32 per client
-    y: Tensor  # [rows] int64, 0..classes-1
+    y: Tensor  # [rows] int64, 0..classes-1; float64 where the label is a number
 
     def __len__(self) -> int:
         return len(self.y)
@@ -72,7 +73,7 @@ class VerticalData:
 
     name: str
     clients: tuple[str, ...]  # names of the column holders, e.g. "client0" or "lab"
-    classes: int
+    classes: int  # 0: the label is a number
     shapes: tuple[Shape, ...]  # per client: (width,) or (channels, height, width) of its image part
     train: Rows
     validation: Rows
@@ -82,6 +83,8 @@ class VerticalData:
     cautions: tuple[str, ...] = ()  # those of the notes to be read before the training
     partition: Partition | None = None  # who holds which columns, for rows that come later
     scalers: tuple[Scaler, ...] = ()  # one per client, fitted on the rows it trains on
+    metric: str | None = None  # the one chosen to decide; None: the usual one
+    weights: Weights | None = None  # of classes, in the loss
 
     @property
     def widths(self) -> tuple[int, ...]:

@@ -10,24 +10,22 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from colonnade.common.metric_names import GoalName
 from colonnade.data.partition import Shape, flattened
 from colonnade.errors import InputError
 
 Array = NDArray[np.generic]
 COUNTING = "data rows count from 1"
 MANY_CLASSES = 20  # more whole numbers than this may be amounts: ages, prices, days
-NO_REGRESSION = (
-    "Colonnade has classification only, no regression; cut amounts into a few ranges first, or "
-    "name another label column."
-)
+AMOUNTS = 'set goal = "number" to predict the amounts, or name another label column.'
 
 
 @dataclass(frozen=True, eq=False)
 class Raw:
     name: str
     x: Array  # [rows, columns]; images flattened channel first, views side by side
-    y: NDArray[np.int64]  # [rows], 0..classes-1
-    classes: int
+    y: NDArray[np.int64 | np.float64]  # [rows], 0..classes-1, or numbers
+    classes: int  # 0: the label is a number
     shapes: tuple[Shape, ...]  # of a row: one per view, so usually one
     official: int | None = None  # so many first rows are the official training rows
     pixel_max: float | None = None  # images are divided by it; None: standardise
@@ -37,15 +35,22 @@ class Raw:
     cautions: tuple[str, ...] = ()  # notes that a user wants to read before the training
 
     @property
+    def strata(self) -> NDArray[np.int64]:
+        """What each part of the rows has in proportion: the classes."""
+        return self.y.astype(np.int64) if self.classes else np.zeros(len(self.y), np.int64)
+
+    @property
     def shape(self) -> Shape | None:
         """The shape of a row, where it is one thing and not several views."""
         return self.shapes[0] if len(self.shapes) == 1 else None
 
 
-def from_arrays(arrays: Mapping[str, Array], source: str, name: str) -> Raw:
+def from_arrays(
+    arrays: Mapping[str, Array], source: str, name: str, goal: GoalName | None = None
+) -> Raw:
     """The arrays of an `.npz` file: `x_train`…`y_test`, or `x` and `y`, or `view0`… and `y`."""
     wholes, labels, official = _assemble(arrays, source)
-    y, names, cautions = encode_labels(labels, source, "y")
+    y, names, cautions = encode_labels(labels, source, "y", goal)
     rows = {len(whole) for whole in wholes} | {len(y)}
     if len(rows) > 1:
         raise InputError(
@@ -84,17 +89,16 @@ def columns_of(arrays: Mapping[str, Array], source: str) -> dict[str, Array]:
 
 
 class Labels(NamedTuple):
-    y: NDArray[np.int64]  # [rows], 0..classes-1
-    names: list[str]  # of the classes
+    y: NDArray[np.int64 | np.float64]  # [rows], 0..classes-1, or numbers
+    names: list[str]  # of the classes; none: the label is a number
     cautions: tuple[str, ...]
 
 
-def encode_labels(values: Array, source: str, column: str) -> Labels:
-    """Labels as 0..classes-1 in sorted order: numbers by value, text by letters."""
+def encode_labels(values: Array, source: str, column: str, goal: GoalName | None = None) -> Labels:
+    """Classes as 0..classes-1 in sorted order: numbers by value, text by letters. Numbers of which
+    one is a fraction are no classes, unless `goal` says so."""
     if values.ndim != 1 or values.dtype.kind not in "biufUS":
-        raise InputError(
-            f"{source}: labels {column!r} must be one column of text or whole numbers."
-        )
+        raise InputError(f"{source}: labels {column!r} must be one column of text or numbers.")
     if not len(values):
         raise InputError(f"{source}: has no data rows.")
     if values.dtype.kind in "US":
@@ -105,9 +109,15 @@ def encode_labels(values: Array, source: str, column: str) -> Labels:
         numbers = values.astype(np.float64)
         _refuse(~np.isfinite(numbers), values, source, column, "has no label")
         fractions = numbers != np.round(numbers)
-        why = "is no class but a fraction"
-        _refuse(fractions, values, source, column, why, f" {NO_REGRESSION}")
-        values = numbers.astype(np.int64)
+        if goal is None and fractions.any():
+            goal = "number"
+        if goal == "classes":
+            why = "is no class but a fraction"
+            _refuse(fractions, values, source, column, why, f" For amounts, {AMOUNTS}")
+    if goal == "number":
+        return Labels(_as_amounts(values, source, column), [], ())
+    if values.dtype.kind == "f":
+        values = values.astype(np.int64)
     names, y = np.unique(values, return_inverse=True)
     if len(names) < 2:
         raise InputError(
@@ -118,22 +128,35 @@ def encode_labels(values: Array, source: str, column: str) -> Labels:
     return Labels(y.astype(np.int64), [str(name) for name in names], cautions)
 
 
-def class_cautions(names: Array, rows: int, what: str) -> tuple[str, ...]:
+def class_cautions(names: Array, rows: int, what: str, advice: str = AMOUNTS) -> tuple[str, ...]:
     """What to say where labels look like amounts: many different whole numbers. Refuses labels of
-    which nearly every row has its own."""
+    which nearly every row has its own. `advice`: what to do about amounts."""
     if len(names) <= MANY_CLASSES:
         return ()
     if 2 * len(names) > rows:
         raise InputError(
             f"{what} holds {len(names):,} different values in {rows:,} rows: that is an id or an "
-            f"amount, not a class. {NO_REGRESSION}"
+            f"amount, not a class. If it is an amount, {advice}"
         )
     if names.dtype.kind not in "iu":
         return ()
     return (
         f"{what} holds {len(names):,} different whole numbers ({names[0]} to {names[-1]}); each is "
-        f"taken as a class of its own. If they are amounts: {NO_REGRESSION}",
+        f"taken as a class of its own. If they are amounts, {advice}",
     )
+
+
+def _as_amounts(values: Array, source: str, column: str) -> NDArray[np.float64]:
+    if values.dtype.kind in "US":
+        words = np.array([_as_numbers(values[[i]]).dtype.kind in "US" for i in range(len(values))])
+        _refuse(words, values, source, column, 'is no number, but goal = "number"')
+    numbers = values.astype(np.float64)
+    if numbers.min() == numbers.max():
+        raise InputError(
+            f"{source}: label column {column!r} holds one number only ({numbers[0]:g}); there is "
+            "nothing to learn."
+        )
+    return numbers
 
 
 def class_note(labels: Array, names: Sequence[str]) -> tuple[str, ...]:

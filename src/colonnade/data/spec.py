@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 
+from colonnade.common.metric_names import GoalName, MetricName, Weights
 from colonnade.data.catalogue import Split
 from colonnade.data.datasets import entry
 from colonnade.errors import InputError
@@ -24,6 +25,15 @@ class DataSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     labelled: int | None = None  # aligned labelled rows; the rest goes to the parties as `extra`
     test: float = 0.2  # share of all rows, where there is no official split
     validation: float = 0.1  # share of the training rows, after `rows`
+    goal: GoalName | None = None  # what the label is, where the labels do not show it
+    metric: MetricName | None = None  # decides the best epoch, the table and the report
+    weights: Weights | None = None  # of classes, in the loss
+
+    @property
+    def number(self) -> bool:
+        """Whether the label is known to be a number before it is read."""
+        known = None if self.dataset is None else entry(self.dataset).goal
+        return (self.goal or known) == "number"
 
     def __post_init__(self) -> None:
         if (self.dataset is None) == (self.path is None):

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from colonnade.common.metric_names import GoalName
 from colonnade.data import mapping
 from colonnade.data.raw import (
     COUNTING,
@@ -42,15 +43,20 @@ NOT_NPZ = (
 )
 
 
-def read(path: Path, label: str | None, columns: Mapping[str, Sequence[str]] | None) -> Raw:
+def read(
+    path: Path,
+    label: str | None,
+    columns: Mapping[str, Sequence[str]] | None,
+    goal: GoalName | None = None,
+) -> Raw:
     """The rows of a file; of a table, only the columns that `columns` names, if it is given."""
     stamp = _stamp(path)
     if path.suffix.lower() == ".npz":
-        return _npz(path, stamp, path.stem)
+        return _npz(path, stamp, path.stem, goal)
     if label is None:
         raise InputError(f"{path}: data.label must name the column that holds the labels.")
     mapped = tuple((party, tuple(chosen)) for party, chosen in (columns or {}).items())
-    return _table(path, stamp, label, mapped)
+    return _table(path, stamp, label, mapped, goal)
 
 
 def read_columns(path: Path) -> dict[str, Column]:
@@ -79,14 +85,14 @@ def _stamp(path: Path) -> int:
         raise InputError(f"{path}: cannot be read ({error.strerror}); check data.path.") from error
 
 
-def read_npz(path: Path, name: str) -> Raw:
-    return _npz(path, path.stat().st_mtime_ns, name)
+def read_npz(path: Path, name: str, goal: GoalName | None = None) -> Raw:
+    return _npz(path, path.stat().st_mtime_ns, name, goal)
 
 
 # A grid of runs reads the same file once per seed; the time stamp notices a changed file.
 @functools.lru_cache(maxsize=4)
-def _npz(path: Path, stamp: int, name: str) -> Raw:
-    return from_arrays(_arrays(path), str(path), name)
+def _npz(path: Path, stamp: int, name: str, goal: GoalName | None) -> Raw:
+    return from_arrays(_arrays(path), str(path), name, goal)
 
 
 def _arrays(path: Path) -> dict[str, Array]:
@@ -100,7 +106,7 @@ def _arrays(path: Path) -> dict[str, Array]:
 
 
 @functools.lru_cache(maxsize=4)
-def _table(path: Path, stamp: int, label: str, mapped: Mapped) -> Raw:
+def _table(path: Path, stamp: int, label: str, mapped: Mapped, goal: GoalName | None) -> Raw:
     columns = _parquet(path) if path.suffix.lower() == ".parquet" else _csv(path)
     source, names = str(path), list(columns)
     if label not in columns:
@@ -114,7 +120,7 @@ def _table(path: Path, stamp: int, label: str, mapped: Mapped) -> Raw:
     if not features:
         raise InputError(f"{source}: has no column beside the label {label!r}.")
     labels = np.asarray(columns[label])
-    y, classes, cautions = encode_labels(labels, source, label)
+    y, classes, cautions = encode_labels(labels, source, label, goal)
     idle = [name for name in names if name != label and name not in features]
     return Raw(
         name=path.stem,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ import msgspec
 import tomli_w
 
 from colonnade.common.file_kinds import EXPERIMENT, read_kind
+from colonnade.common.metric_names import OF_CLASSES, OF_NUMBERS, UNBOUNDED
 from colonnade.common.text import nearest
 from colonnade.common.toml import Table, convert, known_keys, placed, plain, prefixed, tables
 from colonnade.data.spec import DataSpec
@@ -61,8 +63,16 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
             twice = next((name for name in names if names.count(name) > 1), None)
             if twice is not None:
                 raise InputError(f"{key}: {twice!r} is used twice; each must be different")
-        if self.target is not None and not 0 < self.target <= 1:
-            raise InputError(f"target = {self.target:g}: expected an accuracy above 0, at most 1")
+        if self.target is not None:
+            self._check_target(self.target)
+
+    def _check_target(self, target: float) -> None:
+        metric = self.data.metric or (OF_NUMBERS if self.data.number else OF_CLASSES)[0]
+        most = math.inf if metric in UNBOUNDED else 1
+        if not 0 < target <= most:
+            limit = "" if most == math.inf else ", at most 1"
+            what = "an accuracy" if metric == "accuracy" else f"a value of {metric}"
+            raise InputError(f"target = {target:g}: expected {what} above 0{limit}")
 
     def table(self) -> Table:
         """As plain values, with every default written out: what `config.toml` holds."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -26,18 +25,18 @@ from colonnade.experiments import plots
 from colonnade.experiments.findings import lead, verdict
 from colonnade.experiments.page import write_page
 from colonnade.experiments.table import (
-    ACCURACY,
     Grid,
     Metric,
     Plan,
     Summary,
     cost_grid,
     ledger_grid,
+    measured,
     summarise,
 )
 
 CATASTROPHE = "catastrophe"
-CURVE_METRICS = ("validation_accuracy", "validation_loss", "train_loss")
+CURVE_METRICS = ("validation_accuracy", "validation_rmse", "validation_loss", "train_loss")
 AXES = (
     ("round", "rounds", 1.0, "Over rounds"),
     ("bytes", "megabytes sent", 1e-6, "Over megabytes sent"),
@@ -66,8 +65,8 @@ def write_report(folder: Path) -> Path:
     read = _read(folder)
     summary, plan, results = read.summary, read.plan, read.results
     verdicts = [Markup(text) for fault in plan.faults if (text := verdict(summary, fault))]
-    others = [name for name in _metric_names(results) if name != summary.metric.name]
-    measured = any(summary.ranking(fault) for fault in plan.faults)  # there may be no test rows
+    others = [name for name in measured(results) if name != summary.metric.name]
+    tested = any(summary.ranking(fault) for fault in plan.faults)  # there may be no test rows
     return write_page(
         folder,
         "report.html",
@@ -79,7 +78,7 @@ def write_report(folder: Path) -> Path:
         done=len(results),
         planned=plan.runs,
         seeds=plan.seeds,
-        results=plots.final_figures(summary) if measured else [],
+        results=plots.final_figures(summary) if tested else [],
         grids=[summary.grid(), cost_grid(results, plan)],
         other_metrics=[summarise(results, plan, name).grid() for name in others],
         styles=plots.method_styles(plan.methods),
@@ -113,7 +112,7 @@ def _read(path: Path) -> Folder:
     results = list({result.key: result for result in read_results(path)}.values())
     if not results:
         raise InputError(f"{path}: {_unfinished(config)}")
-    return Folder(path, config, text, results, summarise(results, plan, _main_metric(results)))
+    return Folder(path, config, text, results, summarise(results, plan))
 
 
 def _unfinished(config: dict[str, Any]) -> str:
@@ -123,15 +122,6 @@ def _unfinished(config: dict[str, Any]) -> str:
         "no result of this party. Those who hold labels have one when training and test are over; "
         "the same `colonnade join` (or `up`) goes on from there"
     )
-
-
-def _main_metric(results: Iterable[Result]) -> str:
-    names = _metric_names(results)
-    return ACCURACY if ACCURACY in names or not names else names[0]
-
-
-def _metric_names(results: Iterable[Result]) -> list[str]:
-    return list(dict.fromkeys(name for result in results for name in result.metrics))
 
 
 def _facts(config: dict[str, Any]) -> list[str]:
@@ -154,7 +144,8 @@ def _curves(folder: Folder) -> dict[str, list[plots.Picture]]:
     """Learning curves over every axis on which something happened, by title."""
     histories = {r.key: read_history(folder.path, r.run) for r in folder.results}
     seen = {key for rows in histories.values() for row in rows for key in row}
-    metric = next((name for name in CURVE_METRICS if name in seen), None)
+    decides = folder.summary.metric.name.replace("test_", "validation_")
+    metric = next((name for name in (decides, *CURVE_METRICS) if name in seen), None)
     if metric is None:
         return {}
     styles = plots.method_styles(folder.plan.methods)
@@ -170,10 +161,10 @@ def _curves(folder: Folder) -> dict[str, list[plots.Picture]]:
 
 def _while_predicting(folder: Folder) -> list[plots.Picture]:
     """Where something befalls the parties while the test rows are predicted: how that goes."""
-    told = {f["name"]: f for f in folder.config.get("faults", [])}
+    faults = {f["name"]: f for f in folder.config.get("faults", [])}
     befallen = [
         name
-        for name, f in told.items()
+        for name, f in faults.items()
         if f.get("kind") == CATASTROPHE and f.get("when") != "training"
     ]
     batches = {
@@ -181,11 +172,13 @@ def _while_predicting(folder: Folder) -> list[plots.Picture]:
         for r in folder.results
         if r.faults in befallen
     }
-    curves = plots.curves_over(folder.plan, batches, "batch", 1.0, ACCURACY)
-    if not curves:
+    told = {key for rows in batches.values() for row in rows for key in row if key != "batch"}
+    if not told:
         return []
+    [metric] = told  # an accuracy, or whatever sums up rows and decides
+    curves = plots.curves_over(folder.plan, batches, "batch", 1.0, metric)
     styles = plots.method_styles(folder.plan.methods)
-    return plots.learning_curves(curves, styles, Metric(ACCURACY), "batches", "course")
+    return plots.learning_curves(curves, styles, Metric(metric), "batches", "course")
 
 
 def _links(folder: Folder) -> dict[str, tuple[list[plots.Picture], Grid]]:

@@ -22,6 +22,7 @@ from colonnade.data import VerticalData, load
 from colonnade.errors import ColonnadeError
 from colonnade.experiments.config import Experiment
 from colonnade.learning.algorithm import Algorithm
+from colonnade.learning.metrics import Metric
 from colonnade.learning.settings import Settings
 from colonnade.learning.task import Task
 from colonnade.learning.training import Point
@@ -138,10 +139,11 @@ def _tested(
     if metrics:
         cost["messages_per_prediction"] = per_prediction(algorithm, net)
     if experiment.target is not None:
-        cost |= curve.until(experiment.target)
+        cost |= curve.until(experiment.target, algorithm.task.goal.deciding)
     write_lines(folder / "history" / f"{cell.run}.jsonl", curve.points)
     write_lines(folder / "ledger" / f"{cell.run}.jsonl", ledger_rows(net.ledger))
-    course = [{"batch": i, "test_accuracy": a} for i, a in enumerate(algorithm.course)]
+    key = f"test_{algorithm.task.goal.by_row.key}"
+    course = [{"batch": i, key: value} for i, value in enumerate(algorithm.course)]
     write_lines(folder / "course" / f"{cell.run}.jsonl", course)
     algorithm.save(folder / "models" / cell.run, net)
     cost["wall_seconds"] = round(took + time.perf_counter() - started, 3)
@@ -178,9 +180,11 @@ class Curve:
                 f"the loss is not a number any more in epoch {point.epoch}; try a smaller lr"
             )
 
-    def until(self, target: float) -> dict[str, float | None]:
-        """What it took to reach the target on the validation rows; None where it was not
-        reached."""
-        reached = next((p for p in self.points if p.get("validation_accuracy", 0) >= target), None)
+    def until(self, target: float, metric: Metric) -> dict[str, float | None]:
+        """What it took to reach the target of a metric on the validation rows; None where it was
+        not reached."""
+        name, goal = f"validation_{metric.key}", metric.score(target)
+        known = [point for point in self.points if name in point]
+        reached = next((p for p in known if metric.score(p[name]) >= goal), None)
         keys = {"rounds": "round", "bytes": "bytes", "seconds": "virtual_seconds"}
         return {f"{k}_to_target": reached[v] if reached else None for k, v in keys.items()}

@@ -6,13 +6,16 @@ A `Grid` holds finished text; the terminal and the report draw the same grids.
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
+from pathlib import Path
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
-from colonnade.common.results import LedgerRow, Result, real
+from colonnade.common.metric_names import main_metric
+from colonnade.common.results import CONFIG, LedgerRow, Result, real
 from colonnade.experiments.paired import Certainty, certainty
 
 if TYPE_CHECKING:
@@ -37,11 +40,14 @@ class Plan:
     methods: tuple[str, ...] = ()
     faults: tuple[str, ...] = ()
     seeds: tuple[int, ...] = ()
+    metric: str | None = None  # the one chosen to decide; None: the usual one
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Plan:
         """From a parsed `config.toml`."""
+        labels = config.get("data") or config.get("rows") or {}
         return cls(
+            metric=labels.get("metric"),
             methods=tuple(str(method["name"]) for method in config.get("methods", ())),
             faults=tuple(str(fault["name"]) for fault in config.get("faults", ())),
             seeds=tuple(config.get("seeds", ())),
@@ -51,6 +57,7 @@ class Plan:
         """This plan, and after it whatever ran without being planned."""
         results = list(results)
         return Plan(
+            metric=self.metric,
             methods=tuple(dict.fromkeys([*self.methods, *(r.method for r in results)])),
             faults=tuple(dict.fromkeys([*self.faults, *(r.faults for r in results)])),
             seeds=tuple(dict.fromkeys([*self.seeds, *(r.seed for r in results)])),
@@ -211,12 +218,24 @@ class Summary:
         return text + "."
 
 
+def planned(folder: Path) -> Plan:
+    """What the configuration in an output folder asks for."""
+    return Plan.of(tomllib.loads((folder / CONFIG).read_text(encoding="utf-8")))
+
+
+def measured(results: Iterable[Result]) -> list[str]:
+    """The names of the metrics that there are figures of."""
+    return list(dict.fromkeys(name for result in results for name in result.metrics))
+
+
 def summarise(
-    results: Iterable[Result], plan: Plan | None = None, metric: str = ACCURACY
+    results: Iterable[Result], plan: Plan | None = None, metric: str | None = None
 ) -> Summary:
-    """Of a run that appears twice the later result counts; what is not finite is left out."""
+    """Of the metric that decides, unless another is named. Of a run that appears twice the later
+    result counts; what is not finite is left out."""
     newest = {result.key: result for result in results}.values()
     plan = (plan or Plan()).joined(newest)
+    metric = metric or main_metric(plan.metric, measured(newest))
     values: dict[tuple[str, str], dict[int, float]] = {}
     for result in sorted(newest, key=lambda result: result.seed):
         value = result.metrics.get(metric)

@@ -32,14 +32,16 @@ from colonnade.learning.declare import (
     Members,
     declared,
 )
+from colonnade.learning.goal import LABEL, LabelScale, spread
 from colonnade.learning.models import encoder_widths, make_encoder, make_head
 from colonnade.learning.settings import Settings
 from colonnade.learning.state import State
 from colonnade.learning.task import Batches, Holding, LocalBatches, Part, Task
-from colonnade.learning.training import DECIDED, DECISION, Training, measure
+from colonnade.learning.training import DECIDED, DECISION, Training
+from colonnade.models.layers import Loss
 from colonnade.models.optim import Optimizer
 from colonnade.models.stack import Stack
-from colonnade.network import Group, Network, is_absent
+from colonnade.network import Group, Network, is_absent, locally
 from colonnade.network.network import World
 
 PREDICT_ROWS = 4096  # rows per exchange when nothing can fail
@@ -81,7 +83,8 @@ class Algorithm(ABC):
         self.stacks: dict[str, tuple[Group, Stack]] = {}
         self.state: dict[str, tuple[Group, State]] = {}  # what must survive a crash, beside those
         self.own_code: Mapping[str, Source] = {}  # which code of the user's own runs here
-        self.course: list[float] = []  # accuracy of the last test, batch by batch
+        self.course: list[float] = []  # the last test, batch by batch: `goal.by_row` of it
+        self.loss: Loss = task.goal.training_loss(torch.zeros(0, dtype=torch.int64))
         self.training = self.control(self)
         self.set.check(task)
 
@@ -139,7 +142,7 @@ class Algorithm(ABC):
 
     @abstractmethod
     async def predict(self, net: Network, part: Part) -> Tensor:
-        """The choreography of prediction: logits at the label holder. [rows, classes]"""
+        """The choreography of prediction: a head's outputs at the label holder. [rows, outputs]"""
 
     # -- what it can use --------------------------------------------------------------------------
 
@@ -150,7 +153,41 @@ class Algorithm(ABC):
     def join(self, net: Network, data: VerticalData) -> None:
         """Take the data of the members here and build their models."""
         self.data = Holding.at(net, data, self.columns, self.labels, pooled=self.pooled)
+        locally(self._look_at_labels, self.data.train.y)
         self.build(net)
+        if not self.task.classes:
+            self._scale_labels(net)
+
+    def _look_at_labels(self, y: Tensor) -> None:
+        """Classes may be weighted by how often they occur."""
+        self.loss = self.task.goal.training_loss(y)
+
+    def _scale_labels(self, net: Network) -> None:
+        """Each label holder keeps mean and scale of its number labels like a model: in checkpoints,
+        in versions, in saved files."""
+        members = len(net.here(self.labels))
+        scales, rule = [LabelScale() for _ in range(members)], Optimizer("sgd", 1.0)
+        stack = Stack(scales, rule, input_widths=[1] * members)
+        self.stacks[LABEL] = (self.labels, stack)
+        y = self.data.train.y
+        for i in range(members if self.data.train.rows else 0):
+            stack.load_member_state(i, {"mean": y.mean()[None], "scale": spread(y)[None]})
+
+    @property
+    def label_scale(self) -> tuple[float, float]:
+        """Mean and scale of number labels, where the labels are; 0 and 1 for classes."""
+        if LABEL not in self.stacks:
+            return 0.0, 1.0
+        known = self.stacks[LABEL][1].member_state(0)
+        return float(known["mean"]), float(known["scale"])
+
+    def scaled(self, y: Tensor) -> Tensor:
+        """Labels as they are learnt."""
+        return self.task.goal.learnt(y, *self.label_scale)
+
+    def unscaled(self, outputs: Tensor) -> Tensor:
+        """Outputs of a head as answers: numbers in the unit of the label; logits as they are."""
+        return self.task.goal.answers(outputs, *self.label_scale)
 
     def stack(
         self,
@@ -198,7 +235,7 @@ class Algorithm(ABC):
             net,
             "head",
             holder,
-            lambda _: make_head(self.set.head, width, self.task.classes),
+            lambda _: make_head(self.set.head, width, self.task.outputs),
             input_widths=[width] * len(holder),
             **overrides,
         )
@@ -265,7 +302,7 @@ class Algorithm(ABC):
         return self.set.batch if net.faulty else PREDICT_ROWS
 
     async def validate(self, net: Network) -> Any:
-        """Logits of the validation rows, where the labels are."""
+        """A head's outputs for the validation rows, where the labels are."""
         return await self.predict(net, self.data.validation)
 
     async def evaluate(self, net: Network) -> dict[str, float]:
@@ -273,12 +310,21 @@ class Algorithm(ABC):
         return await self.test(net.within("inference")) if self.data.test.rows else {}
 
     async def test(self, net: Network) -> dict[str, float]:
-        logits, y = await self.predict(net, self.data.test), self.data.test.y
-        if is_absent(logits):
+        outputs, y = await self.predict(net, self.data.test), self.data.test.y
+        if is_absent(outputs):
             return {}
-        right = (logits.argmax(1) == y).double().split(self.predict_rows(net))
-        self.course = [float(batch.mean()) for batch in right]
-        return measure(logits, y, "test")
+        size, metric = self.predict_rows(net), self.task.goal.by_row
+        batches = zip(self.unscaled(outputs).split(size), y.split(size), strict=True)
+        self.course = [metric.of(answers, truth) for answers, truth in batches]
+        return self.measure(outputs, y, "test")
+
+    def measure(
+        self, outputs: Tensor, y: Tensor, part: str, *, everything: bool = True
+    ) -> dict[str, float]:
+        """Metrics of a head's outputs; see `Goal.measure`."""
+        scale = self.label_scale[1]
+        answers = self.unscaled(outputs)
+        return self.task.goal.measure(answers, y, part, everything=everything, scale=scale)
 
     # -- models as files --------------------------------------------------------------------------
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from colonnade.learning.algorithm import Algorithm
 
 SUFFIX = ".checkpoint.safetensors"
-FORMAT = 2  # of the file
+FORMAT = 3  # of the file
 STATE = "state/"  # begins the names of small declared state
 START_OVER = (
     "restore the file, or delete it: without it the party goes on with the parts of the model that "

@@ -7,6 +7,7 @@ to neighbour, and from the same figures all draw the same conclusion.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from functools import cached_property
 from statistics import fmean
 from typing import Any, ClassVar, NamedTuple, cast
@@ -22,7 +23,8 @@ from colonnade.network import ABSENT, Group, Network, is_absent, locally
 
 WITNESSES = 64  # more of them would tell the same, and talk much
 UNKNOWN = 1e30  # a loss
-AS_GOOD = 1.1  # times the loss: less than what the choice of validation rows changes
+TIE = 1e-5  # weight of the loss beside a metric: less than one row changes most metrics
+AS_GOOD = 1.1  # times the figure: less than what the choice of validation rows changes
 
 
 class Witness(NamedTuple):
@@ -30,9 +32,9 @@ class Witness(NamedTuple):
 
     heard: float  # 1
     loss: float
-    accuracy: float
+    value: float  # of the deciding metric
     best: float  # rounds until the best version that it knows of
-    then: float  # its loss at that time
+    then: float  # its figure at that time; see `Gossip.figure`
     life: float  # of its process
     keeps: float  # whether it keeps its part of the best version
     complete: float  # whether all of its neighbours took part in the validation
@@ -64,20 +66,33 @@ class Gossip(Training):
         # Of two versions those decide who have both: one that was away then may be behind now. At
         # the end a version that all have is preferred to one that is a little better.
         alone = len(holders) < len(heard) and complete and batch.epoch + 1 >= self.usual
-        now, then = (sum(w.loss for w in holders), sum(w.then for w in holders))
+        now = sum(self.figure(w.loss, w.value) for w in holders)
+        then = sum(w.then for w in holders)
         better = not holders or now < then * (AS_GOOD if alone else 1.0)
-        found = {"validation_loss": UNKNOWN, "validation_accuracy": 0.0}
-        if heard:
-            found["validation_loss"] = fmean(one.loss for one in heard)
-            found["validation_accuracy"] = fmean(one.accuracy for one in heard)
+        found = self.validation(heard)
         self.tell(net, batch, torch.nan if is_absent(loss) else loss.mean(), found)
         self.count_patience(found["validation_loss"], better)
         if better and not is_absent(mine):
-            so_far |= {f"then {k}": float(v) for k, v in enumerate(mine[:, 0])}
+            so_far |= {f"then {k}": self.figure(*pair) for k, pair in enumerate(mine.tolist())}
         held = better or len(holders) == len(heard)
         stop, _ = self.when_to_stop(batch, whole=held and complete)
         lives = int(sum(one.life for one in heard))  # rounds that are done again differ in them
         return Decision(net.round if better else before, before, stop, (lives, net.round))
+
+    def figure(self, loss: float, value: float) -> float:
+        """What decides between two versions, lower is better: the loss, as in the paper, unless the
+        user chose a metric. Then the loss decides between equal values."""
+        goal = self.algorithm.task.goal
+        return loss if goal.metric is None else goal.deciding.shortfall(value) + TIE * loss
+
+    def validation(self, heard: Sequence[Witness]) -> dict[str, float]:
+        """The mean over those who were heard."""
+        metric = self.algorithm.task.goal.deciding
+        if not heard:
+            worst = 0.0 if metric.higher else UNKNOWN
+            return {"validation_loss": UNKNOWN, f"validation_{metric.key}": worst}
+        loss, value = fmean(one.loss for one in heard), fmean(one.value for one in heard)
+        return {"validation_loss": loss, f"validation_{metric.key}": value}
 
     def keeps_best(self) -> bool:
         return self.versions.newest_of(int(self.progress["best"])) is not None
@@ -91,9 +106,9 @@ class Gossip(Training):
         facts: Any = {"life": net.life, "keeps": self.keeps_best(), "complete": not net.owing()}
         for i, k in enumerate(net.here(a.aggregators)):
             if k in a.witnesses:
-                loss, accuracy = found[i].tolist()
+                loss, value = found[i].tolist()
                 then = self.progress.get(f"then {i}", UNKNOWN)
-                mine = Witness(1.0, loss, accuracy, best, then, **facts)
+                mine = Witness(1.0, loss, value, best, then, **facts)
                 told[here.index(a.chosen[k]), :, a.witnesses.index(k)] = torch.tensor(mine)
         for _ in range(a.hops):
             inbox = await net.send(told, a.validation, FIGURES)
@@ -118,14 +133,14 @@ class Leaderless(Algorithm):
     validation = Exchange(
         devices,
         devices,
-        "loss and accuracy of every aggregator",
+        "loss and deciding metric of every aggregator",
         width="witness_count",
         bounded=False,
     )
     validation_told = Exchange(
         devices,
         entity,
-        "loss and accuracy of every aggregator",
+        "loss and deciding metric of every aggregator",
         width="witness_count",
         bounded=False,
         kind="validation",
@@ -156,4 +171,4 @@ class Leaderless(Algorithm):
 
     @abstractmethod
     async def validate(self, net: Network) -> Any:
-        """Loss and accuracy of every aggregator by itself. [aggregators here, 2]"""
+        """Loss and deciding metric of every aggregator by itself. [aggregators here, 2]"""

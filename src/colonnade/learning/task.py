@@ -10,30 +10,53 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from colonnade.common.metric_names import Weights
 from colonnade.common.seeds import seed_of, torch_stream
 from colonnade.data.partition import Rows, VerticalData
+from colonnade.learning.goal import Goal, goal_of
 from colonnade.network import ABSENT, Group, Network
 
 
 @dataclass(frozen=True)
 class Task:
-    """What every party knows: who holds how many columns, how many rows and classes there are, the
-    seed."""
+    """What every party knows: who holds how many columns, how many rows and classes there are, what
+    decides, the seed."""
 
     clients: tuple[str, ...]
     widths: tuple[int, ...]
     shapes: tuple[tuple[int, ...], ...]
-    classes: int
+    classes: int  # 0: the label is a number
     rows: dict[str, int]  # train, validation, test, extra (per client)
     seed: int
     # Who plays in the groups that hold no columns, by group; else they have names of their own.
     players: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    metric: str | None = None  # the one chosen to decide; None: the usual one of the goal
+    weights: Weights | None = None  # of classes
+
+    @cached_property
+    def goal(self) -> Goal:
+        """Where loss, outputs and metrics come from."""
+        return goal_of(self.classes, self.metric, self.weights)
+
+    @property
+    def outputs(self) -> int:
+        """Width of a head's output."""
+        return self.goal.outputs
 
     @classmethod
     def of(cls, data: VerticalData, seed: int) -> Task:
         rows = {name: len(getattr(data, name)) for name in ("train", "validation", "test")}
         rows["extra"] = min((len(x) for x in data.extra), default=0)
-        return cls(data.clients, data.widths, data.shapes, data.classes, rows, seed)
+        return cls(
+            data.clients,
+            data.widths,
+            data.shapes,
+            data.classes,
+            rows,
+            seed,
+            metric=data.metric,
+            weights=data.weights,
+        )
 
 
 @dataclass
@@ -57,7 +80,7 @@ class Batch:
 
     @property
     def y(self) -> Any:
-        """[rows] where the labels are, else absent"""
+        """[rows] where the labels are, else absent. In the training, numbers are standardised."""
         assert self.part is not None
         return self.part.y.index_select(0, self.rows)
 

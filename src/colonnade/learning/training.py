@@ -11,16 +11,15 @@ async for batch in self.training.rounds(net):
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+from colonnade.learning.goal import LABEL
 from colonnade.learning.task import Batch, Batches
 from colonnade.learning.versions import Ballot, Versions
 from colonnade.network import Network, is_absent, locally
@@ -65,16 +64,25 @@ class Point:
     metrics: dict[str, float]
 
 
+@dataclass(frozen=True)
+class Validation:
+    """What the validation rows say of a version."""
+
+    metrics: dict[str, float]
+    score: float  # the deciding metric, higher is better
+    error: float  # its standard error
+
+
 class Training:
     """The control of one program, led by the label holder."""
 
     def __init__(self, algorithm: Algorithm) -> None:
         self.algorithm = algorithm
         self.watch: Callable[[Point], None] = lambda point: None
-        # The best validation so far (accuracy, loss), the lowest loss, epochs without either; the
+        # The lowest validation loss so far, epochs without a lower one or a better version; the
         # round whose version is the best; the epoch after which the training was over.
-        self.progress: dict[str, float] = {"accuracy": -1, "loss": 1e300, "lowest": 1e300}
-        self.progress |= {"waited": 0, "stopped": 0, "best": -1, "over": -1}
+        self.progress: dict[str, float] = {"lowest": 1e300, "waited": 0}
+        self.progress |= {"stopped": 0, "best": -1, "over": -1}
         self.versions = Versions(algorithm)
         # At most so many epochs more, while a party that is there lacks the best version or has
         # missed rounds; and who has missed any. In a simulation nobody does.
@@ -167,8 +175,8 @@ class Training:
     async def decide(self, net: Network, batch: Batch, loss: Any) -> Decision:
         """The best version so far and whether to stop, told to everybody by the label holder."""
         apart, algorithm = net.within("validation"), self.algorithm
-        logits, y = await algorithm.validate(apart), algorithm.data.validation.y
-        found = locally(measure, logits, y, "validation")
+        outputs, y = await algorithm.validate(apart), algorithm.data.validation.y
+        found = locally(self.measure, outputs, y)
         verdict = locally(lambda *args: self.judge(net, apart, batch, *args), loss, found)
         if not is_absent(verdict) and verdict.over and not verdict.stop and verdict.awaited:
             await net.reunite()  # they may be away, and return
@@ -189,19 +197,25 @@ class Training:
             before = before if sure is None else sure.version[1]
         return Decision(net.round, before, batch.epoch + 1 >= self.usual, version)
 
+    def measure(self, outputs: Tensor, y: Tensor) -> Validation:
+        """The validation, where the labels are."""
+        algorithm, metric = self.algorithm, self.algorithm.task.goal.deciding
+        metrics = algorithm.measure(outputs, y, "validation", everything=False)
+        score = metric.score(metrics[f"validation_{metric.key}"])
+        return Validation(metrics, score, metric.error(algorithm.unscaled(outputs), y))
+
     def judge(
-        self, net: Network, apart: Network, batch: Batch, loss: Any, metrics: dict[str, float]
+        self, net: Network, apart: Network, batch: Batch, loss: Any, found: Validation
     ) -> Decision:
         """What the label holder tells everybody, given the losses of this epoch and the validation,
         which was measured on `apart`."""
-        self.tell(net, batch, loss, metrics)
-        accuracy, value = metrics["validation_accuracy"], metrics["validation_loss"]
-        error = math.sqrt(accuracy * (1 - accuracy) / self.algorithm.data.validation.rows)
-        new = self.ballot.add(apart, (net.generation, net.round), accuracy, value, error)
+        self.tell(net, batch, loss, found.metrics)
+        value = found.metrics["validation_loss"]
+        version = (net.generation, net.round)
+        new = self.ballot.add(apart, version, found.score, value, found.error)
         best, sure = self.ballot.settle(net)
         self.count_patience(value, best is new, self.ballot.complete(new))
         if best is new:
-            self.progress |= {"accuracy": accuracy, "loss": value}
             self.versions.take(net, new.version)  # before anybody is told, so that it is not lost
         lacking = [party for party in self.ballot.parties if party not in best.company]
         awaited = () if self.frozen else tuple(dict.fromkeys([*lacking, *self.behind()]))
@@ -210,7 +224,7 @@ class Training:
         return Decision(*rounds, stop, new.version, over, awaited)
 
     def count_patience(self, loss: float, better: bool, complete: bool = True) -> None:
-        """Epochs without a better version. On a plateau the loss creeps down long before the
+        """Epochs without a better version. On a plateau the loss creeps down long before an
         accuracy moves: not standing still. Nor is an epoch counted that somebody missed."""
         so_far = self.progress
         if better or loss < so_far["lowest"]:
@@ -242,7 +256,8 @@ class Training:
         mark, versions = net.rounds_begun, self.versions
         known = self.algorithm.stacks.items()
         mine = [name for name, (group, _) in known if net.here(group)]
-        whole = all(name in stacks for name in mine)  # nothing of this party changes any more
+        # Whether nothing of this party changes any more.
+        whole = all(name in (*stacks, LABEL) for name in mine)
 
         def keep(late: bool) -> bool:
             if not whole:
@@ -268,6 +283,9 @@ class TrainingRounds:
 
     def __init__(self, training: Training, net: Network) -> None:
         self.training, self.net = training, net
+        algorithm = training.algorithm
+        y = locally(algorithm.scaled, algorithm.data.train.y)
+        self.part = replace(algorithm.data.train, y=y)
         self.rounds: Rounds[Batch] = net.rounds(training.batches)
         self.batch: Batch | None = None  # the one that is worked on
 
@@ -284,13 +302,5 @@ class TrainingRounds:
         except StopAsyncIteration:
             training.keep_best()
             raise
-        self.batch.part = training.algorithm.data.train
+        self.batch.part = self.part
         return self.batch
-
-
-def measure(logits: Tensor, y: Tensor, part: str) -> dict[str, float]:
-    accuracy = (logits.argmax(1) == y).double().mean()
-    return {
-        f"{part}_accuracy": float(accuracy),
-        f"{part}_loss": float(F.cross_entropy(logits.double(), y)),
-    }

@@ -209,11 +209,11 @@ class Candidate(msgspec.Struct):
     """A version that may be the best, as the label holder measured it."""
 
     version: Version
-    accuracy: float
+    score: float  # the deciding metric, higher is better
     loss: float
     company: list[str]  # who took part when it was measured
     told: float  # when it was announced (`net.now`)
-    error: float = 0.0  # standard error of the accuracy
+    error: float = 0.0  # standard error of the score
 
 
 class Ballot:
@@ -224,12 +224,12 @@ class Ballot:
         self.candidates: list[Candidate] = []
 
     def add(
-        self, net: Network, version: Version, accuracy: float, loss: float, error: float = 0.0
+        self, net: Network, version: Version, score: float, loss: float, error: float = 0.0
     ) -> Candidate:
         """The version just measured on `net`."""
         missing = net.missing()
         company = [party for party in self.parties if party not in missing]
-        new = Candidate(version, accuracy, loss, company, net.now, error)
+        new = Candidate(version, score, loss, company, net.now, error)
         self.candidates = [c for c in self.candidates if c.version != version]
         self.candidates.append(new)
         return new
@@ -255,13 +255,13 @@ class Ballot:
 
     def _best(self, candidates: Sequence[Candidate]) -> Candidate | None:
         """One that all parties took part in wins over one that is better by less than the standard
-        error of its accuracy."""
-        rank = lambda one: (one.accuracy, self.complete(one), -one.loss)  # noqa: E731
+        error of its score."""
+        rank = lambda one: (one.score, self.complete(one), -one.loss)  # noqa: E731
         best = max(candidates, key=rank, default=None)
         whole = max(filter(self.complete, candidates), key=rank, default=None)
         if best is None or whole is None:
             return best
-        return whole if whole.accuracy >= best.accuracy - best.error else best
+        return whole if whole.score >= best.score - best.error else best
 
     def chosen(self, net: Network, have: Callable[[str, Version], bool]) -> Candidate | None:
         """At the end: the best committed version; if there is none, the one that most have."""

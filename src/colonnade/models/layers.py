@@ -138,12 +138,18 @@ def output_width(module: nn.Module, inputs: int) -> int:
     return width
 
 
-def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """Mean over rows, per member. logits [members, rows, classes], labels [rows] → [members]"""
+def cross_entropy(logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
+    """Mean over rows, per member, each row weighted by its class. logits [members, rows, classes],
+    labels [rows], weights [classes] → [members]"""
     members, rows, classes = logits.shape
     target = labels.expand(members, rows).reshape(-1)
-    losses = F.cross_entropy(logits.reshape(-1, classes), target, reduction="none")
+    losses = F.cross_entropy(logits.reshape(-1, classes), target, weight=weights, reduction="none")
     return losses.view(members, rows).mean(1)
+
+
+def number_error(outputs: Tensor, labels: Tensor) -> Tensor:
+    """Mean squared error per member. outputs [members, rows, 1], labels [rows] → [members]"""
+    return (outputs[..., 0] - labels).square().mean(1)
 
 
 def squared_error(output: Tensor, target: Tensor) -> Tensor:

@@ -121,7 +121,7 @@ def test_every_device_answers_as_it_does_in_a_simulation(
     field = Field(fed, tmp_path)
     one = stacked(fed.method, fed.vertical_data(), fed.seed, topology=fed.network.graph)
     asked = one.algorithm.ask(one.net.within("inference"), rows(fed, IDS))  # pyright: ignore[reportAttributeAccessIssue]
-    expected = drive(asked)[0].log_p
+    expected = drive(asked)[0].opinions
     holders = fed.label_holders
 
     async def story() -> None:

@@ -287,7 +287,7 @@ def test_amounts_as_labels_are_told_with_advice(folder: Path) -> None:
         arrays = dict(stored)
     arrays["outcome"] = np.arange(ROWS + EXTRA) % 25
     np.savez(folder / "hospital.npz", allow_pickle=False, **arrays)
-    refused(folder, "hospital", HOSPITAL, r"holds 25 classes .* rows.classes = 2\. .*no regression")
+    refused(folder, "hospital", HOSPITAL, r"holds 25 classes .* rows.classes = 2\. .*amounts")
 
 
 def test_labels_are_needed_for_aligned_rows_only(folder: Path) -> None:

@@ -133,7 +133,17 @@ class Federation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         counts = {part: len(getattr(split, part)) for part in ("train", "validation", "test")}
         counts["extra"] = 0
         shapes = tuple((width,) for width in widths)
-        return Task(self.clients, widths, shapes, self.rows.classes, counts, self.seed, players)
+        return Task(
+            self.clients,
+            widths,
+            shapes,
+            self.rows.classes or 0,
+            counts,
+            self.seed,
+            players,
+            metric=self.rows.metric,
+            weights=self.rows.weights,
+        )
 
     def algorithm(self, own: Mapping[str, Factory] | None = None) -> Algorithm:
         """A fresh one, which has not joined yet. `own`: the models of the party that runs here."""

@@ -9,6 +9,7 @@ from typing import Literal
 import msgspec
 import numpy as np
 
+from colonnade.common.metric_names import GoalName, MetricName, Weights, check_metric
 from colonnade.data.rows import RowSplit, split_rows
 from colonnade.errors import InputError
 from colonnade.federation.keys.names import host_names
@@ -59,14 +60,24 @@ class RowsSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """The `[rows]` table: what the parties' own files hold."""
 
     aligned: int  # rows that every column holder and the label holder have
-    classes: int
+    classes: int | None = None  # unless the label is a number
     validation: float = 0.1  # share of what the test rows leave
     test: float = 0.2  # share of all rows
+    goal: GoalName | None = None  # "number": the label is one
+    metric: MetricName | None = None  # decides the best epoch and the report
+    weights: Weights | None = None  # of classes, in the loss
 
     def __post_init__(self) -> None:
         for key, least in (("aligned", 1), ("classes", 2)):
-            if getattr(self, key) < least:
-                raise InputError(f"rows.{key} = {getattr(self, key)}: expected {least} or more.")
+            value = getattr(self, key)
+            if value is not None and value < least:
+                raise InputError(f"rows.{key} = {value}: expected {least} or more.")
+        if (self.goal == "number") == (self.classes is not None):
+            raise InputError(
+                "rows.classes: give exactly one of classes (how many there are) and "
+                'goal = "number" (the label is a number).'
+            )
+        check_metric(self.metric, self.weights, self.classes or 0, "rows.")
         for key in ("validation", "test"):
             if not 0 <= getattr(self, key) < 1:
                 raise InputError(

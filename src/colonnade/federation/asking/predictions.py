@@ -40,7 +40,8 @@ def read_answer(answer: bytes, party: str) -> Predicted:
     found = read_note(answer, Predicted)
     if found.error:
         raise ColonnadeError(printable(found.error, ERROR))
-    rows = {len(column) for column in (found.ids, found.predictions, found.probabilities)}
+    told = (found.predictions, found.probabilities) if found.classes else (found.numbers,)
+    rows = {len(column) for column in (found.ids, *told)}
     numbers = range(len(found.classes))
     if rows != {len(found.absent)} or any(number not in numbers for number in found.predictions):
         raise ColonnadeError(f"{party} answers with something that is no list of predictions")
@@ -59,8 +60,15 @@ def need_leader(party: PartyFile, command: str) -> None:
 def write_csv(found: Predicted, file: TextIO) -> None:
     shown: Callable[[str], str] = printable if file.isatty() else str
     writer = csv.writer(file)
-    writer.writerow(["id", "prediction", "probability", "absent"])
-    rows = zip(found.ids, found.predictions, found.probabilities, found.absent, strict=True)
-    for one, number, probability, absent in rows:
-        words = (one, found.classes[number], f"{probability:.4f}", " ".join(absent))
-        writer.writerow([shown(word) for word in words])
+    told = ["prediction", "probability"] if found.classes else ["prediction"]
+    writer.writerow(["id", *told, "absent"])
+    for one, words, absent in zip(found.ids, _told(found), found.absent, strict=True):
+        writer.writerow([shown(word) for word in (one, *words, " ".join(absent))])
+
+
+def _told(found: Predicted) -> list[tuple[str, ...]]:
+    """Row by row: the class and its probability, or the number."""
+    if not found.classes:
+        return [(f"{number:.7g}",) for number in found.numbers]
+    pairs = zip(found.predictions, found.probabilities, strict=True)
+    return [(found.classes[number], f"{probability:.4f}") for number, probability in pairs]

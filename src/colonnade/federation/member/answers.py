@@ -15,8 +15,12 @@ from colonnade.network import is_absent
 class Answer:
     """Predictions for some rows, made without those who were absent."""
 
-    logits: Tensor  # [rows, classes]
+    logits: Tensor  # [rows, outputs], or absent
     absent: dict[str, str]  # and why
+
+    @property
+    def rows(self) -> int:
+        return 0 if is_absent(self.logits) else len(self.logits)
 
 
 @dataclass

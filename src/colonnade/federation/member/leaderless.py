@@ -26,7 +26,6 @@ from colonnade.federation.member.led import LedMember
 from colonnade.federation.member.member import TESTED_WITHOUT, Member
 from colonnade.federation.member.messages import Call, text
 from colonnade.federation.member.stage import Stage
-from colonnade.learning.training import measure
 from colonnade.network import ABSENT, is_absent
 from colonnade.network.clock import SECOND
 from colonnade.network.live.messages import CALL
@@ -155,7 +154,7 @@ class LeaderlessMember(Member):
             return {}, {}
         answer = await self.ask_until_heard()
         known = not is_absent(answer.logits)
-        return measure(answer.logits, part.y, "test") if known else {}, answer.absent
+        return self.algorithm.measure(answer.logits, part.y, "test") if known else {}, answer.absent
 
     async def see_off(self) -> None:
         """Stay until all neighbours are tested, or until those that are away had time to return: a

@@ -17,7 +17,6 @@ from colonnade.federation.member.member import TESTED_WITHOUT, Member
 from colonnade.federation.member.messages import Account, Call, Line, done_with, text
 from colonnade.federation.member.record import lines_of
 from colonnade.federation.member.stage import Stage
-from colonnade.learning.training import measure
 from colonnade.network.clock import SECOND
 from colonnade.network.faults import Phase
 from colonnade.network.live.following import finish
@@ -106,7 +105,7 @@ class LedMember(Member):
         if answer.absent:
             notes.append(f"{TESTED_WITHOUT} {with_reasons(answer.absent)}")
             self.missed_in_test = set(answer.absent)
-        return measure(answer.logits, part.y, "test"), notes
+        return self.algorithm.measure(answer.logits, part.y, "test"), notes
 
     async def ask(self, ids: list[str] | None) -> Answer:
         """Predict these rows with every party that is present."""

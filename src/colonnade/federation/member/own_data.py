@@ -23,7 +23,7 @@ from torch import Tensor
 from colonnade.common.text import nearest
 from colonnade.common.user_code import Source
 from colonnade.data.partition import Rows, VerticalData
-from colonnade.data.raw import COUNTING, NO_REGRESSION, Array, encode_labels
+from colonnade.data.raw import AMOUNTS, COUNTING, Array, encode_labels
 from colonnade.data.rows import Indices
 from colonnade.data.scaling import Scaler
 from colonnade.data.tables import Column, finite_numbers, read_columns
@@ -122,19 +122,22 @@ def _vertical(
     task, rows = federation.task(), federation.rows
     assert rows is not None
     split = rows.split(federation.seed)
+    unknown = torch.zeros(1, dtype=torch.int64 if task.classes else torch.float64)
 
     def part(which: Indices) -> Rows:
         chosen = torch.from_numpy(which)
         held = [torch.zeros(1).expand(len(which), width) for width in task.widths]
         if x is not None:
             held[task.clients.index(party.party)] = x[chosen]
-        labels = torch.zeros(1, dtype=torch.int64).expand(len(which)) if y is None else y[chosen]
+        labels = unknown.expand(len(which)) if y is None else y[chosen]
         return Rows(tuple(held), labels)
 
     return VerticalData(
         name=federation.name,
         clients=task.clients,
         classes=task.classes,
+        metric=task.metric,
+        weights=task.weights,
         shapes=task.shapes,
         train=part(split.train),
         validation=part(split.validation),
@@ -170,9 +173,10 @@ def _labels(
     if spec.label is None:
         return None, ()
     values = np.asarray(columns[spec.label])[: rows.aligned]
-    y, names, cautions = encode_labels(values, str(path), spec.label)
-    if len(names) != rows.classes:
-        advice = f" {NO_REGRESSION}" if cautions else ""
+    goal = "classes" if rows.classes else "number"
+    y, names, cautions = encode_labels(values, str(path), spec.label, goal)
+    if len(names) != (rows.classes or 0):
+        advice = f" If they are amounts, in [rows] {AMOUNTS}" if cautions else ""
         raise InputError(
             f"{path}: column {spec.label!r} holds {len(names)} classes ({_some(names)}) in the "
             f"{rows.aligned} aligned rows, but the federation file says rows.classes = "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
@@ -29,6 +30,7 @@ class Predicted(msgspec.Struct, frozen=True):
     probabilities: list[float]
     absent: list[list[str]]
     error: str = ""
+    numbers: list[float] = []  # where the label is a number; then there are no classes
     reasons: dict[str, str] = {}  # why somebody was absent, by name
 
 
@@ -78,19 +80,31 @@ class Predictor:
         self.next()
 
     def finish(self) -> None:
-        chosen: list[int] = []
-        likely: list[float] = []
         absent: list[list[str]] = []
         reasons: dict[str, str] = {}
         for answer in self.answers:
             reasons |= answer.absent
+            absent += [list(answer.absent)] * answer.rows
+        told = self.classes() if self.member.algorithm.task.classes else self.numbers()
+        self.answer(Predicted(self.ids, absent=absent, reasons=reasons, **told))
+
+    def classes(self) -> dict[str, Any]:
+        """The class of each row, and its probability."""
+        chosen: list[int] = []
+        likely: list[float] = []
+        for answer in self.answers:
             classes, probabilities = predictions(answer)
             chosen += classes
             likely += [round(float(p.max()), 6) for p in probabilities]
-            absent += [list(answer.absent)] * len(classes)
-        task = self.member.algorithm.task
-        names = list(self.member.own.classes) or [str(i) for i in range(task.classes)]
-        self.answer(Predicted(self.ids, names, chosen, likely, absent, reasons=reasons))
+        count = self.member.algorithm.task.classes
+        names = list(self.member.own.classes) or [str(i) for i in range(count)]
+        return {"classes": names, "predictions": chosen, "probabilities": likely}
+
+    def numbers(self) -> dict[str, Any]:
+        """The number of each row, in the unit of the label."""
+        known = [answer.logits for answer in self.answers if answer.rows]
+        numbers = [float(n) for one in known for n in self.member.algorithm.unscaled(one)[:, 0]]
+        return {"classes": [], "predictions": [], "probabilities": [], "numbers": numbers}
 
     def fail(self, reason: str) -> None:
         self.answer(Predicted([], [], [], [], [], reason))

@@ -22,6 +22,7 @@ from rich.status import Status
 from rich.text import Text
 
 from colonnade.common.files import replacing
+from colonnade.common.metric_names import decisive
 from colonnade.common.text import printable
 from colonnade.common.user_code import Source
 from colonnade.federation.member.folder import STATUS
@@ -149,7 +150,8 @@ class StatusLine:
 
     def write(self) -> None:
         with suppress(OSError):
-            own = {"metrics": self.member.state.metrics}  # not for others to ask
+            decides = self.member.algorithm.task.goal.deciding.key
+            own = {"metrics": self.member.state.metrics, "metric": decides}  # not for others to ask
             write_status(self.member.folder / STATUS, status(self.member) | own)
 
 
@@ -166,7 +168,7 @@ def sentence(member: Member) -> str:
     parts = [f"{member.party}: {state.stage}"]
     if state.stage == Stage.TRAINING:
         parts.append(f"round {state.round:,} of at most {state.rounds:,}")
-    parts += [f"{name} {value:.4f}" for name, value in state.metrics.items() if "accuracy" in name]
+    parts += decisive(state.metrics, member.algorithm.task.goal.deciding.key)
     for party, seconds in member.away().items():
         parts.append(f"{party}: away since {seconds:.0f} s; {member.without(party)}")
     return " · ".join(parts)

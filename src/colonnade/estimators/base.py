@@ -1,4 +1,4 @@
-"""`VFLClassifier`: an algorithm of Colonnade as a scikit-learn estimator.
+"""Algorithms of Colonnade as scikit-learn estimators.
 
 The parties are simulated in this process. Each holds some columns of X and scales them by itself;
 the labels are where the algorithm has them. Prediction runs the algorithm's own choreography.
@@ -6,37 +6,31 @@ the labels are where the algorithm has them. Prediction runs the algorithm's own
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from numbers import Integral
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
-from torch import Tensor, nn
+from torch import nn
 
-from colonnade.algorithms import registry
 from colonnade.algorithms.method_table import parse_method
+from colonnade.common.metric_names import Weights
 from colonnade.common.processes import one_thread
-from colonnade.data import Rows, VerticalData, from_arrays
+from colonnade.data import VerticalData, from_arrays
 from colonnade.data.mapping import check as check_columns
 from colonnade.data.partition import columns_by_name
-from colonnade.data.raw import class_cautions
-from colonnade.errors import ColonnadeError, InputError
+from colonnade.errors import InputError
+from colonnade.estimators.trained import Trained
 from colonnade.experiments.config import parse_fault
 from colonnade.experiments.run import Curve, build, drive
-from colonnade.learning.algorithm import Algorithm
 from colonnade.learning.settings import Settings
-from colonnade.learning.task import Task
 from colonnade.learning.training import Point
-from colonnade.network import Fault, StackedNetwork
+from colonnade.network import Fault
 from colonnade.network.ledger_rows import ledger_rows
 
 OWN = ("algorithm", "encoder", "head", "epochs", "batch", "lr", "optimizer")
@@ -44,17 +38,8 @@ OWN = ("algorithm", "encoder", "head", "epochs", "batch", "lr", "optimizer")
 Columns = Sequence[str] | Sequence[int]
 
 
-class VFLClassifier(ClassifierMixin, BaseEstimator):
-    """Vertical federated learning with scikit-learn's conventions.
-
-    `parties`: a number (neighbouring columns, evenly), or the columns of each party by name or
-    number. `encoder`, `head`: layer widths, or factories `width → Module` and `(width, classes) →
-    Module`. `faults`: a `[[faults]]` table. `options`: further keys of the algorithm's
-    `[[methods]]` table; the other parameters are as there.
-
-    After `fit`: `classes_`, `n_features_in_`, `feature_names_in_`, `parties_` (names), `ledger_`
-    (what left each party) and `history_` (the training curve).
-    """
+class VFLEstimator(BaseEstimator):
+    """What a classifier and a regressor have in common: parameters, parties, training."""
 
     feature_names_in_: NDArray[np.str_]  # only where X has names
 
@@ -73,6 +58,7 @@ class VFLClassifier(ClassifierMixin, BaseEstimator):
         options: Mapping[str, Any] | None = None,
         random_state: int | np.random.RandomState | None = None,
         verbose: bool = False,
+        metric: str | None = None,
     ) -> None:
         self.algorithm = algorithm
         self.parties = parties
@@ -87,42 +73,33 @@ class VFLClassifier(ClassifierMixin, BaseEstimator):
         self.options = options
         self.random_state = random_state
         self.verbose = verbose
+        self.metric = metric
 
-    def fit(self, X: Any, y: Any) -> Self:
-        """Train over the parties. Bad parameters and bad data raise InputError, a ValueError."""
-        settings, fault = self._settings(), self._fault()
-        X, y = validate_data(self, X, y)
-        check_classification_targets(y)
-        classes, codes = np.unique(y, return_inverse=True)
-        if len(classes) < 2:
-            raise InputError(f"y holds one class only ({classes[0]}); at least two are needed")
-        for caution in class_cautions(classes, len(y), "y"):
-            warnings.warn(caution, UserWarning, stacklevel=2)
-        seed = self._seed()
-        data = self._deal(X, codes, seed)
+    def _train(self, X: NDArray[Any], y: NDArray[Any], weights: Weights | None = None) -> None:
+        """Train over the parties; whole numbers in y are classes."""
+        settings, fault, seed = self._settings(), self._fault(), self._seed()
+        data = self._deal(X, y, seed, weights)
         with one_thread():
             algorithm, net = build(settings, data, seed, fault=fault)
             curve = Curve(net)
             algorithm.training.watch = self._watch(curve)
             drive(algorithm.train(net))
         self.model_ = Trained.of(algorithm, data, fault)
-        self.classes_ = classes
         self.parties_ = list(data.clients)
         self.ledger_ = ledger_rows(net.ledger)
         self.history_ = curve.points
-        return self
 
-    def predict_proba(self, X: Any) -> NDArray[np.float32]:
-        """Class probabilities [rows, classes], in the order of `classes_`."""
+    def _check_parameters(self) -> None:
+        """Bad ones are told before the data is looked at."""
+        self._settings()
+        self._fault()
+
+    def _answers(self, X: Any) -> NDArray[Any]:
+        """Logits, or numbers in the unit of y. [rows, outputs]"""
         check_is_fitted(self, "model_")
         X = validate_data(self, X, reset=False)
         with one_thread():
-            return torch.softmax(self.model_.logits(X), 1).numpy()
-
-    def predict(self, X: Any) -> NDArray[Any]:
-        """The most probable class of each row."""
-        best = self.predict_proba(X).argmax(1)
-        return self.classes_[best]
+            return self.model_.answers(X).numpy()
 
     # -- parameters into the terms of an experiment -----------------------------------------------
 
@@ -151,14 +128,17 @@ class VFLClassifier(ClassifierMixin, BaseEstimator):
             return int(np.random.default_rng().integers(2**31))
         return int(check_random_state(self.random_state).randint(2**31 - 1))
 
-    def _deal(self, X: NDArray[Any], y: NDArray[np.int64], seed: int) -> VerticalData:
+    def _deal(
+        self, X: NDArray[Any], y: NDArray[Any], seed: int, weights: Weights | None
+    ) -> VerticalData:
         """The columns to their holders; no validation rows where they would cost a whole class."""
         with _naming_parameters():
-            held = self._held(X.shape[1])
-            data = from_arrays(X, y, **held, validation=self.validation, seed=seed, name="X")
-            if len(data.train.y.unique()) == data.classes:
+            facts = {**self._held(X.shape[1]), "metric": self.metric, "weights": weights}
+            facts |= {"seed": seed, "name": "X"}
+            data = from_arrays(X, y, **facts, validation=self.validation)
+            if not data.classes or len(data.train.y.unique()) == data.classes:
                 return data
-            return from_arrays(X, y, **held, validation=0.0, seed=seed, name="X")
+            return from_arrays(X, y, **facts, validation=0.0)
 
     def _held(self, width: int) -> dict[str, Any]:
         """Who holds which columns, as `from_arrays` takes it."""
@@ -188,38 +168,6 @@ class VFLClassifier(ClassifierMixin, BaseEstimator):
                 print(f"epoch {point.epoch}: {figures}")
 
         return watch
-
-
-@dataclass(frozen=True)
-class Trained:
-    """What prediction needs and nothing more: no row of the training data is in here."""
-
-    settings: Settings
-    fault: Fault
-    task: Task
-    layout: VerticalData  # without rows: who holds which columns, and how they are scaled
-    weights: dict[str, list[dict[str, Tensor]]]  # by stack, then by member
-
-    @classmethod
-    def of(cls, algorithm: Algorithm, data: VerticalData, fault: Fault) -> Trained:
-        weights = {name: stack.snapshot() for name, (_, stack) in algorithm.stacks.items()}
-        values = (v for members in weights.values() for state in members for v in state.values())
-        if not all(bool(value.isfinite().all()) for value in values):
-            raise ColonnadeError("the weights are not finite numbers any more; try a smaller lr")
-        none = Rows(tuple(torch.zeros(0, width) for width in data.widths), data.train.y[:0].clone())
-        layout = replace(data, train=none, validation=none, test=none, extra=())
-        return cls(algorithm.set, fault, algorithm.task, layout, weights)
-
-    def logits(self, x: NDArray[Any]) -> Tensor:
-        """[rows, classes]"""
-        algorithm = registry()[self.settings.algorithm](self.settings, self.task)
-        net = StackedNetwork(algorithm.world(fault=self.fault))
-        unknown = torch.zeros(len(x), dtype=torch.int64)  # labels: prediction does not read them
-        new = Rows(self.layout.apply_split(x), unknown)
-        algorithm.join(net, replace(self.layout, test=new))
-        for name, (_, stack) in algorithm.stacks.items():
-            stack.restore(self.weights[name])
-        return drive(algorithm.predict(net.within("inference"), algorithm.data.test))
 
 
 @contextmanager

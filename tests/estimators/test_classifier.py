@@ -20,8 +20,8 @@ from sklearn.preprocessing import MinMaxScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import nn
 
-from colonnade.classifier import VFLClassifier
 from colonnade.errors import ColonnadeError, InputError
+from colonnade.estimators.classifier import VFLClassifier
 from colonnade.network.faults import Client
 
 WINE: Any = load_wine()
@@ -63,6 +63,27 @@ def test_four_parties_read_digits_together():
     model = quick(parties=4, encoder=[32], head=[]).fit(x_train, y_train)
     assert model.score(x_test, y_test) > 0.93
     assert model.predict_proba(x_test).shape == (len(x_test), 10)
+
+
+def test_the_metric_that_decides_is_chosen_by_name():
+    model = quick(metric="auc", epochs=5).fit(WINE.data, WINE.target)
+    assert "validation_auc" in model.history_[-1]
+    with pytest.raises(InputError, match=r'metric = "r2": .* accuracy, balanced_accuracy, auc'):
+        quick(metric="r2").fit(WINE.data, WINE.target)
+
+
+def test_balanced_classes_find_more_rows_of_a_rare_class():
+    rng = np.random.default_rng(0)
+    y = (rng.random(800) < 0.08).astype(int)
+    X = rng.normal(size=(800, 4)) + y[:, None]
+    plain, balanced = (
+        quick(class_weight=weight, metric="balanced_accuracy", epochs=15).fit(X[:400], y[:400])
+        for weight in (None, "balanced")
+    )
+    found = [model.predict(X[400:])[y[400:] == 1].mean() for model in (plain, balanced)]
+    assert found[1] > found[0] + 0.2
+    with pytest.raises(InputError, match="class_weight = 'even': expected None or \"balanced\""):
+        quick(class_weight="even").fit(X, y)
 
 
 @pytest.mark.parametrize("faults", [None, {"kind": "connection", "down": 0.3, "up": 0.5}])
@@ -254,7 +275,7 @@ def test_many_whole_numbers_as_labels_are_warned_of_and_ids_refused():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(300, 4))
     ages = np.arange(300) % 60 + 18
-    with pytest.warns(UserWarning, match="y holds 60 different whole numbers .* no regression"):
+    with pytest.warns(UserWarning, match="y holds 60 different whole numbers .* take VFLRegressor"):
         VFLClassifier(epochs=1).fit(X, ages)
     with pytest.raises(InputError, match="y holds 300 different values in 300 rows"):
         VFLClassifier(epochs=1).fit(X, [f"id{i}" for i in range(300)])

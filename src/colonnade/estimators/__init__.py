@@ -1,0 +1,1 @@
+"""Algorithms of Colonnade as scikit-learn estimators."""
