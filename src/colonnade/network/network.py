@@ -12,7 +12,8 @@ counts, exactly what leaves each party.
 4. Every party executes every `send`, in the same order; messages are matched by (program, round,
 step).
 5. Programs that run at their own pace are started with `concurrently`; each has its own rounds, and
-may have its own leader. A party computes for one of them at a time, and who is down is down in all.
+may have its own leader. A party computes for one of them at a time, and a party that is down is
+down in all of them.
 """
 
 from __future__ import annotations
@@ -137,7 +138,7 @@ class Network(ABC):
     def rounds(self, schedule: Schedule[Item], *, unhurried: bool = False) -> Rounds[Item]:
         """`async for item in net.rounds(schedule)`: the shared round counter. A second loop in the
         same program counts on where the first one ended. `unhurried`: what is sent in this loop is
-        sent once, so that real parties wait for those who are away, for a while."""
+        sent once, so that real parties wait for a while for parties that are away."""
         return Rounds(self, schedule, unhurried)
 
     # -- versions of the model; in a simulation every party keeps every version -------------------
@@ -157,7 +158,7 @@ class Network(ABC):
         return set()
 
     def owing(self) -> list[str]:
-        """Those of the missing who are there, or away for a short time only."""
+        """Those of the missing parties that are there, or away for a short time only."""
         return []
 
     def lacking(self, version: Version, parties: Sequence[str]) -> list[str]:
@@ -188,7 +189,7 @@ class Network(ABC):
         return None
 
     async def reunite(self) -> None:
-        """Wait for those who are away, for a while."""
+        """Wait for a while for the parties that are away."""
         return None
 
     def alive(self, group: Group) -> Tensor:
@@ -269,16 +270,17 @@ class Network(ABC):
 
     # -- for the engines --------------------------------------------------------------------------
 
-    def _begin(self) -> None:
+    def _begin_loop(self) -> None:
         """Before the first round of a loop."""
         return None
 
-    async def _breathe(self, left: int) -> None:
-        """Before a loop of rounds goes on, with so many left: a real party looks who is where."""
+    async def _catch_up(self, left: int) -> None:
+        """Before a loop of rounds goes on, with `left` rounds: a real party that has fallen behind
+        jumps to the round of the others."""
         return None
 
-    async def _meet(self) -> None:
-        """Before a round begins: real parties keep in step."""
+    async def _keep_in_step(self) -> None:
+        """Before a round begins: a real party does not run far ahead of the others."""
         return None
 
     @abstractmethod

@@ -15,7 +15,7 @@ from colonnade.network.clock import SECOND
 from colonnade.network.samplers import Passage
 from colonnade.network.topology import Links
 
-RETRY = 1.0  # seconds until somebody who must be heard tries again
+RETRY = 1.0  # seconds until a party that must be heard sends again
 
 
 @dataclass(frozen=True)

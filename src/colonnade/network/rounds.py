@@ -32,8 +32,8 @@ class Rounds(Generic[Item]):
         self.net.unhurried = self.unhurried
         if not self.next:
             self.net.loop_began = self.net.rounds_begun
-            self.net._begin()
-        await self.net._breathe(len(self.schedule) - self.next)
+            self.net._begin_loop()
+        await self.net._catch_up(len(self.schedule) - self.next)
         done = max(0, self.net.resume_at - self.net.rounds_begun)
         skipped = min(done, len(self.schedule) - self.next)
         if skipped:
@@ -44,7 +44,7 @@ class Rounds(Generic[Item]):
             self.net.unhurried = False
             self.net._count_round(self.net.rounds_begun)
             raise StopAsyncIteration
-        await self.net._meet()
+        await self.net._keep_in_step()
         self.net.round, self.net.step = self.net.rounds_begun, 0
         self.net._called.clear()
         self.net._running[0] = self.net

@@ -30,7 +30,7 @@ CLEAR = Passage(None, None)
 
 
 class Shared(Protocol):
-    """What fails in programs that run side by side: who is down is down in all of them."""
+    """What fails in programs that run side by side: a party that is down is down in all of them."""
 
     def sampler(self) -> Sampler:
         """For one of the programs."""
@@ -207,7 +207,7 @@ class Disaster:
         return Passage(sent, sent & self._state(links.dst, round)[:, None])
 
     def call(self, group: Group, round: int) -> None:
-        """Nothing to draw: who is lost is settled."""
+        """Nothing to draw: which parties are lost is settled."""
 
     def alive(self, group: Group, round: int) -> Mask:
         return None if round + self.waited < self.at else self._state(group, round)
@@ -237,7 +237,7 @@ class Replay:
         return Passage(sent, arrived)
 
     def call(self, group: Group, round: int) -> None:
-        """The trace holds who was up, round by round."""
+        """The trace holds which members were up, round by round."""
 
     def alive(self, group: Group, round: int) -> Mask:
         return self._row(f"alive:{group.name}", round, (len(group),))

@@ -193,7 +193,7 @@ def _go_on_at(
         last = np.where(nth == NEVER, last, nth)
     if wait.kind == "deadline":
         limit = begin + int(wait.seconds * SECOND)
-        # who misses something cannot know that it will never come, and waits to the end
+        # a receiver that misses a message cannot know that it will never come, and waits to the end
         missing = (links.real & (heard == NEVER)).any(1) | (last > limit)
         return np.where(missing, limit, np.maximum(begin, last))
     return np.maximum(begin, last)

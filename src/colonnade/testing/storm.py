@@ -1,5 +1,5 @@
-"""Bad weather in virtual time: the deployment code under seeded schedules of crashes, restarts,
-delays, duplicates and reordering. The same seed gives the same storm."""
+"""Storms: the deployment code in virtual time, under seeded schedules of crashes, restarts, delays,
+duplicates and reordering. The same seed gives the same storm."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MILLISECOND = SECOND // 1000
 
 @dataclass(frozen=True)
 class Weather:
-    """How bad it is."""
+    """The delays and faults of a storm's messages."""
 
     delay: float = 2.0  # milliseconds, on average
     gust: float = 0.02  # share of messages that take a hundred times as long

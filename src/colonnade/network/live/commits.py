@@ -1,4 +1,4 @@
-"""Versions of the model among real parties: who keeps which, and when they are final."""
+"""Versions of the model among real parties: which party keeps which, and when parts are final."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Leading a program, and following its leader: who begins, who follows, and where."""
+"""Leading a program, and following its leader: at which round a party goes on."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LOOK_ROUND = SECOND  # so long a restarted leader listens before it goes on
-SAY = 10 * SECOND  # until the first message about who is missing; then twice as long, and so on
+SAY = 10 * SECOND  # until the first log line about missing parties; then twice as long, and so on
 
 Fresh = Callable[[], "Live"]  # a network for another attempt at the program
 Run = Callable[["Live"], Coroutine[Any, Any, Any]]
@@ -91,7 +91,7 @@ async def follow(
     joined = 0  # the generation this party has taken part in
     mine = resume_at  # the round that this party would do next by itself
     while True:
-        await _summons(post, led, leader, around)
+        await _wait_for_leader(post, led, leader, around)
         net = fresh()
         ahead = leader.positions.rounds_done(led.origin)
         early = 0 if joined == led.generation else WINDOW  # so much it may be ahead of us
@@ -113,7 +113,7 @@ async def follow(
         mine = max(mine, net.rounds_begun)
 
 
-async def _summons(post: Post, led: LedProgram, leader: Peer, around: Live | None) -> None:
+async def _wait_for_leader(post: Post, led: LedProgram, leader: Peer, around: Live | None) -> None:
     """Until the leader has begun and told where it is, or has passed the program."""
     ask_at, missing = post.clock.now + AGAIN, Missing(post)
     while True:
@@ -136,7 +136,7 @@ def entry(mine: int, theirs: int, own_rounds: range) -> int:
 
 
 class Missing:
-    """Says now and then for whom a party waits, and since when."""
+    """Logs now and then for which parties this one waits, and since when."""
 
     def __init__(self, post: Post) -> None:
         self.post, self.begin, self.pause = post, post.clock.now, SAY

@@ -54,7 +54,7 @@ async def take_part(
         return await follow(
             post, post.main, fresh, program, resume_at=resume_at, own_rounds=own_rounds
         )
-    if resume_at < END - 1:  # else those who are not there may have left for good
+    if resume_at < END - 1:  # else parties that are not there may have left for good
         await _gather(post, gather)
     counters = [c for peer in post.peers.values() for c in peer.positions.values()]
     others = [counter.rounds_done(MAIN) for counter in counters if counter != BEGINNING]
@@ -83,8 +83,8 @@ async def _among_equals(
 
 
 async def _hear_of_all(post: Post, limit: int) -> None:
-    """Word that all neighbours are there goes from neighbour to neighbour: who has all of its own
-    does not begin while others, further away, still wait for somebody."""
+    """The news that all neighbours are there goes from neighbour to neighbour: a party whose own
+    neighbours are all there does not begin while parties further away still wait for one."""
     world = post.world
     for step in range(1, world.topology.diameter(len(world.columns)) + 1):
         counter = ProgramCounter((*BEGINNING, step))  # before the first step of the program

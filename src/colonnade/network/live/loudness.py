@@ -42,7 +42,7 @@ class Loudness:
             self.largest[sender] = (size, kind)
 
     def loudest(self, count: int = 3) -> str:
-        """For a person: who sent the largest numbers."""
+        """For a person: the parties that sent the largest numbers."""
         order = sorted(self.largest.items(), key=lambda item: item[1], reverse=True)[:count]
         names = [f"{who} ({kind} up to {size:.2g})" for who, (size, kind) in order]
         return ", ".join(names) or "nobody"

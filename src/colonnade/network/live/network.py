@@ -6,9 +6,9 @@ parties go on together:
 - *Rounds.* No party begins a round more than two ahead of a neighbour that is there. A party that
 falls further behind for longer than `patience` is not waited for; it jumps to the leader's round,
 which is how a party that was away joins, too.
-- *Waits.* `ALL` is everybody who is there, and the leader in any case. `EVERYONE` waits for those
-who are away. `LATEST` waits for nobody longer than `patience`; as long as all are quick enough,
-everybody reads what was written in the same round.
+- *Waits.* `ALL` waits for every party that is there, and for the leader in any case. `EVERYONE`
+also waits for parties that are away. `LATEST` waits for no party longer than `patience`; as long as
+all are quick enough, every party reads what was written in the same round.
 - *Generations.* The leader begins a new generation whenever it starts; everybody goes back (or
 ahead) to its round, with the models they have.
 - *Equals.* Where nobody leads, a party that is behind half of its neighbours jumps to where they
@@ -145,14 +145,14 @@ class Live(CommittingNetwork):
         """Whether this is a part of a round of another program, such as a validation."""
         return bool(self.origin) and self.origin[-1] >= 0
 
-    def _begin(self) -> None:
-        """What is sent once is worth waiting for, also for those who were late before."""
+    def _begin_loop(self) -> None:
+        """What is sent once is worth waiting for, also if its sender was late before."""
         if self.unhurried and not self.impatient:
             self.post.missed.pop(self.origin, None)  # of a collection that is done again
             for peer in self.post.peers.values():
                 peer.late.discard(self.branch)
 
-    async def _breathe(self, left: int) -> None:
+    async def _catch_up(self, left: int) -> None:
         await self.clock.sleep_until(self.clock.now)  # let in what has come meanwhile
         self.check_generation()
         if self._inner and self.leader is None:
@@ -164,7 +164,7 @@ class Live(CommittingNetwork):
             last = self.rounds_begun + left - (1 if self._inner else 0)  # never all of a part
             self.resume_at = max(self.resume_at, min(ahead, last) if self._inner else ahead)
 
-    async def _meet(self) -> None:
+    async def _keep_in_step(self) -> None:
         begun = self.origin.at(self.rounds_begun + 1, 0)
         before = self.origin.at(self.rounds_begun, 0)
         self.post.reach(begun)
@@ -254,7 +254,7 @@ class Live(CommittingNetwork):
         await self.attend(ready, open_, limit)
 
     def _excuse(self, parties: Iterable[str]) -> None:
-        """Who has caught up is late no more."""
+        """A party that has caught up is late no more."""
         lately = self.origin.at(self.rounds_begun - 1, 0)
         for peer in (self.post.peers[p] for p in set(parties) if p in self.post.peers):
             peer.excuse(self.branch, bool(peer.late) and peer.reached(lately))

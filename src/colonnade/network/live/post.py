@@ -82,9 +82,11 @@ class Post:
         self.parts = Parts()  # of the model, kept here
         self.parts_of: dict[str, Parts] = {}  # what the others said that they keep
         self.muted = False  # this party has no part of the model in use: it sends nothing
-        # Those whose part of what is sent once did not come here, by the origin of the program.
+        # Parties whose part of what is sent once did not come here, by the origin of the program.
         self.missed: dict[ProgramCounter, set[str]] = {}
-        self.returns = 60.0  # seconds that those who are away are waited for, where it is worth it
+        self.returns = (
+            60.0  # seconds for which a party that is away is waited for, where it is worth it
+        )
         self.loudness = Loudness()
         self.silence = 30.0  # seconds that a party which is there may owe a message
         self.greeting = ""  # what newcomers are told

@@ -35,8 +35,10 @@ class WaitingNetwork(OnePartyNetwork):
         self.leader = post.leader
         self.began_in: int | None = post.generation  # None: as the surrounding program
         self.unattended = False  # while programs run side by side in this one
-        self.impatient = False  # not even who is there is waited for longer than `patience`
-        self.silent: set[str] = set()  # those whose part of an exchange did not come
+        self.impatient = (
+            False  # no party, even one that is there, is waited for longer than `patience`
+        )
+        self.silent: set[str] = set()  # parties whose part of an exchange did not come
 
     @property
     def leads(self) -> bool:
@@ -82,8 +84,8 @@ class WaitingNetwork(OnePartyNetwork):
         limit: int | None = None,
         counter: ProgramCounter | None = None,
     ) -> None:
-        """Until `ready`, or the limit. Who is awaited in this exchange gets a negative
-        acknowledgement: at once if it says to be past the exchange, and now and then."""
+        """Until `ready`, or the limit. An awaited party gets a negative acknowledgement: at once if
+        it says to be past the exchange, and every quarter of a second."""
         counter = counter or self.at
         ask_at, asked = self.clock.now + AGAIN, False
         begun = self.clock.now
@@ -104,9 +106,9 @@ class WaitingNetwork(OnePartyNetwork):
             await self.clock.wait(self.post.news, ask_at if limit is None else min(ask_at, limit))
 
     def _give_up(self, peers: Sequence[tuple[str, Peer]], since: int) -> None:
-        """Whoever is there and owes a message for `silence` seconds, or for twice as long while
-        its heartbeats come (it may be waiting for somebody else), is late. Each time halves how
-        long it is waited for the next time."""
+        """A party that is there and owes a message for `silence` seconds, or for twice as long
+        while its heartbeats come (it may be waiting for a third party), is late. Each time halves
+        how long the others wait for it the next time."""
         for party, peer in peers:
             if not peer.there or self.branch in peer.late or party == self.leader:
                 continue
@@ -128,8 +130,8 @@ class WaitingNetwork(OnePartyNetwork):
     async def everybody(
         self, ready: Callable[[str], bool], over: Callable[[], bool] = lambda: False
     ) -> None:
-        """Until every neighbour is ready, but for those who are away for long, or owe it for long;
-        or until it is `over`."""
+        """Until every neighbour is ready, except for neighbours that are away for long, or owe
+        their part for long; or until it is `over`."""
         limit = self.clock.now + int(self.post.silence * SECOND)
 
         def awaited() -> list[str]:
@@ -152,8 +154,9 @@ class WaitingNetwork(OnePartyNetwork):
         mine: ProgramCounter,
         alone: bool = False,
     ) -> None:
-        """Until they have reached a program counter, but not longer than `patience`: who has not is
-        late. Unless nobody has, and this party is the one that is too quick; `alone`: even then."""
+        """Until the parties have reached a program counter, but not longer than `patience`: a party
+        that has not is late. If none has, this party is the one that is too quick, and waits on;
+        `alone`: it does not."""
         peers, branch = {party: self.post.peers[party] for party in parties}, self.branch
         for peer in peers.values():
             peer.excuse(branch, peer.reached(counter))
@@ -174,16 +177,16 @@ class WaitingNetwork(OnePartyNetwork):
             peers[party].late.add(branch)
 
     async def company(self) -> None:
-        """Others wait for the leader anyway; a leader, or an equal, does not go on when all others
-        are away."""
+        """Until another party is there, if this one leads or nobody does. A follower waits for its
+        leader anyway."""
         goes_alone = self.leads or self.leader is None
         if goes_alone and self.post.peers and not self.impatient:
             await self.attend(lambda: bool(self.post.present()), list)
 
     def rounds_to_follow(self) -> int:
         """The round that a party should not be far behind: the leader's, or that which half of the
-        neighbours who are there have reached. So of three neighbours or more one alone misleads
-        nobody."""
+        neighbours that are there have reached. So one of three neighbours or more cannot mislead a
+        party alone."""
         if self.leader is not None:
             leader = self.post.peers.get(self.leader)
             return leader.positions.rounds_done(self.origin) if leader is not None else 0
