@@ -14,7 +14,7 @@ from torch import Tensor
 
 from colonnade.common.text import printable
 from colonnade.errors import ColonnadeError
-from colonnade.network.program_counter import DEPTH, LARGEST, ProgramCounter
+from colonnade.network.program_counter import DEPTH, LARGEST, MAIN, ProgramCounter
 
 VERSION = "4"
 
@@ -63,7 +63,7 @@ class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def origin(self) -> ProgramCounter:
         """Where the program that the message belongs to was started."""
-        return ProgramCounter(self.at[: self.program])
+        return ProgramCounter(self.at[: self.program]) if self.program else MAIN
 
 
 class _Fields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

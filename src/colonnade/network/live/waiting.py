@@ -167,8 +167,8 @@ class WaitingNetwork(OnePartyNetwork):
             return [party for party, peer in there if not peer.reached(counter)]
 
         def ready() -> bool:
-            reached = any(peer.reached(counter) for peer in peers.values())
-            if self.clock.now >= limit and (alone or reached):
+            due = self.clock.now >= limit
+            if due and (alone or any(peer.reached(counter) for peer in peers.values())):
                 return True
             return not behind() and (alone or _in_company(peers, counter))
 
