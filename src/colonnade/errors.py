@@ -21,6 +21,10 @@ class PartyLost(ColonnadeError):
     """A party that the method cannot go on without does not answer."""
 
 
+class Unanswerable(ColonnadeError):
+    """Too few parties answered for a prediction; it may succeed when more of them are there."""
+
+
 class Diverged(ColonnadeError):
     """The loss is not a number any more."""
 

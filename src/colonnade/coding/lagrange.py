@@ -21,10 +21,10 @@ from torch import Tensor
 from colonnade.coding.field import Field
 from colonnade.coding.reed_solomon import wrong_positions
 from colonnade.common.randomness import Randomness
-from colonnade.errors import ColonnadeError, InputError
+from colonnade.errors import ColonnadeError, InputError, Unanswerable
 
 
-class TooFewAnswers(ColonnadeError):
+class TooFewAnswers(Unanswerable):
     """Fewer clients answered than the code needs."""
 
 

@@ -17,6 +17,7 @@ class Answer:
 
     logits: Tensor  # [rows, outputs], or absent
     absent: dict[str, str]  # and why
+    reason: str = ""  # why there is no answer
 
     @property
     def rows(self) -> int:

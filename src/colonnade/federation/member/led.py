@@ -5,18 +5,20 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import msgspec
+from torch import Tensor
 
 from colonnade.common.results import LedgerRow
 from colonnade.common.text import with_reasons
-from colonnade.errors import ColonnadeError
+from colonnade.errors import ColonnadeError, Unanswerable
 from colonnade.federation.member.answers import Answer
 from colonnade.federation.member.member import TESTED_WITHOUT, Member
 from colonnade.federation.member.messages import Account, Call, Line, done_with, text
 from colonnade.federation.member.record import lines_of
 from colonnade.federation.member.stage import Stage
+from colonnade.network import ABSENT
 from colonnade.network.clock import SECOND
 from colonnade.network.faults import Phase
 from colonnade.network.live.following import finish
@@ -105,6 +107,8 @@ class LedMember(Member):
         if answer.absent:
             notes.append(f"{TESTED_WITHOUT} {with_reasons(answer.absent)}")
             self.missed_in_test = set(answer.absent)
+        if answer.reason:
+            return {}, [*notes, f"not tested: {answer.reason}"]
         return self.algorithm.measure(answer.logits, part.y, "test"), notes
 
     async def ask(self, ids: list[str] | None) -> Answer:
@@ -114,12 +118,17 @@ class LedMember(Member):
         there = self.post.present()
         self.call(call)
         net = self.network(call)
-        logits = await self.algorithm.predict(net, self.part(ids))
+        logits, reason = cast(Tensor, ABSENT), ""
+        try:
+            logits = await self.algorithm.predict(net, self.part(ids))
+        except Unanswerable as error:
+            reason = str(error)
+            log.warning("%s: no answer: %s", self.party, reason)
         await self.hear_out(call, [p for p in there if p not in net.silent])
         told = self.silences.pop(call.number, {})
         self.post.passes(done_with(call), forget=True)
         self.keeping.note()
-        return Answer(logits, self.absent(there, net.silent, told))
+        return Answer(logits, self.absent(there, net.silent, told), reason)
 
     async def hear_out(self, call: Call, parties: list[str]) -> None:
         """Wait until these parties are done with a call and have told whom they did not hear."""

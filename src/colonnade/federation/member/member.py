@@ -78,11 +78,11 @@ class Member(TrainingMember):
         return bool(absent.keys() & there - self.lacking().keys())
 
     async def ask_until_heard(self) -> Answer:
-        """The test rows; again if somebody who is there, and has its part, was not heard: parties
-        that have just returned may not have found each other yet."""
+        """The test rows; again if there was no answer, or if a party that is there, and has its
+        part, was not heard: parties that have just returned may not have found each other yet."""
         answer = await self.ask(None)
         for _ in range(TRIES):
-            if not self.worth_another_try(answer.absent):
+            if not (answer.reason or self.worth_another_try(answer.absent)):
                 break
             await self.clock.sleep_until(self.clock.now + SECOND)
             answer = await self.ask(None)

@@ -83,6 +83,9 @@ class Predictor:
         absent: list[list[str]] = []
         reasons: dict[str, str] = {}
         for answer in self.answers:
+            if answer.reason:
+                self.fail(answer.reason)
+                return
             reasons |= answer.absent
             absent += [list(answer.absent)] * answer.rows
         told = self.classes() if self.member.algorithm.task.classes else self.numbers()
