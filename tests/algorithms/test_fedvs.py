@@ -115,7 +115,7 @@ def test_the_server_hears_coded_sums_only_and_a_share_is_a_part_of_the_columns()
     trained = stacked(settings(), digits())
     rows = list(trained.net.ledger.rows())
     to_server = {kind for _, _, receiver, kind, _, _ in rows if receiver == "server"}
-    assert to_server == {"coded-embedding"}
+    assert to_server == {"coded-embedding", "held"}  # and whose shares a client has
     features, length = 2 * (8 + 1), trained.algorithm.data.train.rows // 2  # two segments
     (share,) = {
         bytes

@@ -115,6 +115,20 @@ class FedVS(Algorithm):
     gradient = Exchange(
         server, clients, "how the loss changes with the mean embedding", width="set.width"
     )
+    held = Exchange(
+        clients,
+        server,
+        "whose shares the client has, before a prediction",
+        width="code.clients",
+        numbers="int32",
+    )
+    counted = Exchange(
+        server,
+        clients,
+        "whose shares count in the prediction",
+        width="code.clients",
+        numbers="int32",
+    )
 
     def __init__(self, settings: FedVSSettings, task: Task) -> None:
         super().__init__(settings, task)
@@ -171,13 +185,14 @@ class FedVS(Algorithm):
         known = part is self.data.validation
         shares = self.validation_shares.value if known else await self.share_data(net, part)
         models = await self.share_models(net, self.rounded(None))
+        among = await self.settle(net, shares, models)  # [clients here, senders]
         segments = Segments(part.rows, self.set.partitions)
         size = max(1, self.predict_rows(net) // self.set.partitions)
         # While the model is trained, a version that cannot be measured is only not the best one.
         answering = net.phase == "inference" and self.set.missing != "zeros"
         logits, rows = [], []
         async for batch in net.rounds(CodedInOrder(part, segments, size)):
-            inbox = await self.answers(net, shares, batch.coded, models)
+            inbox = await self.answers(net, shares, batch.coded, models, among)
             mean, _ = self.opened(inbox, batch.places, must=answering)
             logits.append(self.head.predict(mean)[0])
             rows.append(batch.rows)
@@ -251,10 +266,34 @@ class FedVS(Algorithm):
         self.field.check_models(weights, self.largest)
         return self.field.models.rounded(weights, chance)
 
-    async def answers(self, net: Network, shares: Tensor, rows: Tensor, models: Tensor) -> Inbox:
-        """The server is told the coded sums of embeddings. Per client [coded rows + 1, width]"""
+    async def answers(
+        self,
+        net: Network,
+        shares: Tensor,
+        rows: Tensor,
+        models: Tensor,
+        among: Tensor | None = None,
+    ) -> Inbox:
+        """The server is told the coded sums of embeddings, by the clients that have the shares of
+        all that count (`among`, see `settle`). Per client [coded rows + 1, width]"""
+        able = None
+        if among is not None:
+            able = self.field.able(self.field.held(shares, models), among)
+            shares = shares * among[:, :, None, None]
+            models = models * among[:, :, None, None]
         coded = self.field.answers(shares, rows, models)
-        return await net.send(coded, self.coded_embedding, len(rows) + TAG, wait=self.of_enough)
+        return await net.send(
+            coded, self.coded_embedding, len(rows) + TAG, wait=self.of_enough, where=able
+        )
+
+    async def settle(self, net: Network, shares: Tensor, models: Tensor) -> Tensor:
+        """Parties that predict do not wait for long, so that one client may lack a share that
+        others have. The server decides whose embeddings are added up: as many as enough clients
+        have the shares of. [clients here, senders]"""
+        held = self.field.held(shares, models)
+        inbox = await net.send(held[:, None], self.held, 1)
+        told = await net.send(self.field.counted(inbox), self.counted, 1)
+        return told.value[:, 0, 0]
 
     # -- lines 27 to 30: the server opens the sum -------------------------------------------------
 

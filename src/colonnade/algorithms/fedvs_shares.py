@@ -99,7 +99,29 @@ class Shares:
         made[:, -1, 0] = torch.tensor([_digest(one) for one in tags])
         return made
 
+    @local
+    def held(self, shares: Tensor, models: Tensor) -> Tensor:
+        """Whose columns and model each client here has a share of: 0 or 1. Tags that are 0 say that
+        nothing came. [clients here, senders]"""
+        return ((shares[:, :, -1, 0] != 0) & (models[:, :, -1, 0] != 0)).int()
+
+    @local
+    def able(self, held: Tensor, among: Tensor) -> Tensor:
+        """Which clients here have all shares that count, if any do. [clients here] bool"""
+        return (held >= among).all(1) & among.any(1)
+
     # -- the server -------------------------------------------------------------------------------
+
+    @local
+    def counted(self, inbox: Inbox) -> Tensor:
+        """Whose shares count, given what each client has: all that any client has, but for those
+        that leave too few clients able to answer. [server, 1, senders]"""
+        held = inbox.value[0, inbox.arrived[0], 0]  # [clients heard, senders]
+        among = held.amax(0) if len(held) else torch.zeros(self.code.clients, dtype=torch.int32)
+        while among.any() and int((held >= among).all(1).sum()) < self.code.threshold:
+            rarest = torch.where(among > 0, held.sum(0), self.code.clients + 1).argmin()
+            among[rarest] = 0
+        return among[None, None]
 
     def agreeing(self, inbox: Inbox) -> list[int]:
         """Most of the clients that answered, all from the same sharings."""
@@ -116,4 +138,5 @@ class Shares:
 
 
 def _digest(numbers: Tensor) -> int:
-    return zlib.crc32(numbers.contiguous().numpy().tobytes()) >> 1  # fits an int32
+    """From 1 to 2³¹ − 1: 0 says that nothing came."""
+    return max(1, zlib.crc32(numbers.contiguous().numpy().tobytes()) >> 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -95,6 +96,8 @@ def test_the_ledger_on_disk_is_complete_when_a_party_has_left(name: str, tmp_pat
 
 
 PATIENT = {"splitnn": {"missing": "wait"}, "dvfl": {"missing": "retry"}}
+# With "wait", a prediction that too few clients answer in time is none: see the test below.
+STORMY = {"fedvs": {"missing": "zeros"}}
 
 
 @pytest.mark.parametrize("name", FEDERATED)
@@ -106,7 +109,8 @@ def test_a_training_survives_a_storm(
     monkeypatch.setattr("colonnade.federation.member.keeping.PAUSE", (2.0, 0.0)[seed % 2])
     monkeypatch.setattr("colonnade.federation.member.keeping.SHARE", 0.0)
     monkeypatch.setattr("colonnade.learning.algorithm.PREDICT_ROWS", 64)
-    fed = federation(name, **PATIENT.get(name, {}) if seed % 3 == 0 else {})
+    settings = PATIENT.get(name, {}) if seed % 3 == 0 else {}
+    fed = federation(name, **STORMY.get(name, settings))
     members: dict[str, Member] = {}
 
     async def live(seat: StormSeat, life: int) -> None:
@@ -123,6 +127,22 @@ def test_a_training_survives_a_storm(
     assert leader.state.result.metrics["test_loss"] is not None
     rounds = [point["round"] for point in leader.record.points]
     assert rounds == sorted(set(rounds)), "the curve goes on where it was"
+
+
+def test_a_test_that_too_few_clients_can_answer_is_told_and_ends_nobody(tmp_path: Path) -> None:
+    """In this weather many messages come later than parties that predict wait for them."""
+    fed, members = federation("fedvs"), {}
+
+    async def live(seat: StormSeat, life: int) -> None:
+        members[seat.party] = member(fed, seat, tmp_path, seat.clock.now // 1000 + 1)
+        await members[seat.party].live()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("colonnade.learning.algorithm.PREDICT_ROWS", 64)
+        Crew(0, fed.members, live).run(crashes=0)
+    result = members["server"].state.result
+    assert result.metrics == {}
+    assert any(re.match(r"not tested: K=1, T=1 need 3 of 4 clients, \d", n) for n in result.notes)
 
 
 def test_a_restarted_label_holder_goes_on_with_what_it_had_collected(
