@@ -77,13 +77,13 @@ def test_balanced_classes_find_more_rows_of_a_rare_class():
     y = (rng.random(800) < 0.08).astype(int)
     X = rng.normal(size=(800, 4)) + y[:, None]
     plain, balanced = (
-        quick(class_weight=weight, metric="balanced_accuracy", epochs=15).fit(X[:400], y[:400])
+        quick(weights=weight, metric="balanced_accuracy", epochs=15).fit(X[:400], y[:400])
         for weight in (None, "balanced")
     )
     found = [model.predict(X[400:])[y[400:] == 1].mean() for model in (plain, balanced)]
     assert found[1] > found[0] + 0.2
-    with pytest.raises(InputError, match="class_weight = 'even': expected None or \"balanced\""):
-        quick(class_weight="even").fit(X, y)
+    with pytest.raises(InputError, match="weights = 'even': expected None or \"balanced\""):
+        quick(weights="even").fit(X, y)
 
 
 @pytest.mark.parametrize("faults", [None, {"kind": "connection", "down": 0.3, "up": 0.5}])

@@ -27,7 +27,7 @@ class VFLClassifier(ClassifierMixin, VFLEstimator):
     number. `encoder`, `head`: layer widths, or factories `width → Module` and `(width, classes) →
     Module`. `faults`: a `[[faults]]` table. `options`: further keys of the algorithm's
     `[[methods]]` table. `metric`: decides on validation rows which epoch is the best.
-    `class_weight`: None or "balanced". The other parameters are as in a `[[methods]]` table.
+    `weights`: None or "balanced". The other parameters are as in a `[[methods]]` table.
 
     After `fit`: `classes_`, `n_features_in_`, `feature_names_in_`, `parties_` (names), `ledger_`
     (what left each party) and `history_` (the training curve).
@@ -49,7 +49,7 @@ class VFLClassifier(ClassifierMixin, VFLEstimator):
         random_state: int | np.random.RandomState | None = None,
         verbose: bool = False,
         metric: str | None = None,
-        class_weight: Literal["balanced"] | None = None,
+        weights: Literal["balanced"] | None = None,
     ) -> None:
         super().__init__(
             algorithm=algorithm,
@@ -67,13 +67,13 @@ class VFLClassifier(ClassifierMixin, VFLEstimator):
             verbose=verbose,
             metric=metric,
         )
-        self.class_weight: Literal["balanced"] | None = class_weight
+        self.weights: Literal["balanced"] | None = weights
 
     def fit(self, X: Any, y: Any) -> Self:
         """Train over the parties. Bad parameters and bad data raise InputError, a ValueError."""
         self._check_parameters()
-        if self.class_weight not in (None, "balanced"):
-            raise InputError(f'class_weight = {self.class_weight!r}: expected None or "balanced"')
+        if self.weights not in (None, "balanced"):
+            raise InputError(f'weights = {self.weights!r}: expected None or "balanced"')
         X, y = validate_data(self, X, y)
         check_classification_targets(y)
         classes, codes = np.unique(y, return_inverse=True)
@@ -81,7 +81,7 @@ class VFLClassifier(ClassifierMixin, VFLEstimator):
             raise InputError(f"y holds one class only ({classes[0]}); at least two are needed")
         for caution in class_cautions(classes, len(y), "y", "take VFLRegressor."):
             warnings.warn(caution, UserWarning, stacklevel=2)
-        self._train(X, codes, self.class_weight)
+        self._train(X, codes, self.weights)
         self.classes_ = classes
         return self
 
