@@ -31,7 +31,7 @@ EVERY = 2.0  # seconds between two kills, about
 POINT = 0.01
 SEEDS, CALM = 20, 3  # runs with kills, and without
 # Long enough for five kills and more: all epochs are done, whatever the validation says.
-SHARED: dict[str, Any] = {"epochs": 30, "patience": 30, "lr": 5e-3}
+SHARED: dict[str, Any] = {"epochs": 16, "patience": 16, "lr": 5e-3}
 METHODS: dict[str, dict[str, Any]] = {
     **{
         f"splitnn {missing}": {"algorithm": "splitnn", "missing": missing, **SHARED}
@@ -44,8 +44,8 @@ METHODS: dict[str, dict[str, Any]] = {
         "aggregator_epochs": 30,
         "epochs": 60,
     },
-    "fedonce": {"algorithm": "fedonce", "client_epochs": 100, "epochs": 200, "patience": 200},
-    "mags": {"algorithm": "mags", "method": "CD-MVFL-G2", "epochs": 20, "lr": 8e-3},
+    "fedonce": {"algorithm": "fedonce", "client_epochs": 60, "epochs": 120, "patience": 120},
+    "mags": {"algorithm": "mags", "method": "CD-MVFL-G2", "epochs": 14, "lr": 8e-3},
 }
 
 

@@ -52,13 +52,11 @@ def _error(storm: Callable[[], object]) -> str:
     return ""
 
 
-def run(
-    seeds: Iterable[int] = range(STORMS), led_twice: Iterable[int] = range(LED_TWICE)
-) -> list[Figure]:
+def run() -> list[Figure]:
     os.environ["OMP_NUM_THREADS"] = "1"  # of the processes that are started now
     with get_context("spawn").Pool(os.cpu_count()) as pool:
-        trainings = _storms(pool.imap_unordered(attempt, seeds))
-        leaders = _storms(pool.imap_unordered(attempt_with_two_leaders, led_twice))
+        trainings = _storms(pool.imap_unordered(attempt, range(STORMS)))
+        leaders = _storms(pool.imap_unordered(attempt_with_two_leaders, range(LED_TWICE)))
     return [
         Figure("storms", "real algorithms: every part in use is committed", 0.0, detail=trainings),
         Figure("storms", "two leaders: both programs end, nothing is mixed", 0.0, detail=leaders),

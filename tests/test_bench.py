@@ -16,6 +16,7 @@ from bench import (
     client_time,
     dvfl,
     equivalence,
+    field,
     growth,
     mags,
     overhead,
@@ -45,12 +46,13 @@ SMALL: dict[str, tuple[ModuleType, dict[str, Any]]] = {
     ),
     "client": (client_time, {"ROWS": 600, "REPEATS": 1}),
     "overhead": (overhead, {"ROWS": 640}),
+    "field": (field, {"ROWS": 16, "INNER": 300, "COLUMNS": 4}),
     "growth": (growth, {"SIDES": (2, 4), "STEPS_OF_ALL": 16, "REPEATS": 1}),
     "equivalence": (equivalence, {"ROUNDS": 10, "POLICIES": ("stale",)}),
     "processes": (processes, {"ROWS": 256, "EPOCHS": 2, "REPEATS": 1, "TRIPS": 5, "SIZE": 800}),
     "restarts": (restarts, {"PARTIES": 2, "KILLS": 1, "EVERY": 0.5}),
     "chaos": (chaos, {"METHODS": ONE_METHOD, "CALM": 1, "SEEDS": 1}),
-    "storms": (storms, {"STORMS": 1}),
+    "storms": (storms, {"STORMS": 1, "LED_TWICE": 1}),
 }
 
 

@@ -99,7 +99,11 @@ RUNS = [
 
 
 @pytest.mark.parametrize("words", RUNS, ids=" ".join)
-def test_a_documented_experiment_runs(words: tuple[str, ...], workplace: Path) -> None:
+def test_a_documented_experiment_runs(
+    words: tuple[str, ...], workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (EXAMPLES / "own_algorithm").glob("*.py"):  # imported from there by other tests
+        monkeypatch.delitem(sys.modules, module.stem, raising=False)
     small = SMALL + (BUILT_IN if "mnist" in words[2] else [])
     rest = [word for key in small for word in ("--set", key)]
     typo = "methods.1.missng=stale" in words  # what the tutorial shows of mistakes
