@@ -291,8 +291,9 @@ class FedVS(Algorithm):
         others have. The server decides whose embeddings are added up: as many as enough clients
         have the shares of. [clients here, senders]"""
         held = self.field.held(shares, models)
-        inbox = await net.send(held[:, None], self.held, 1)
-        told = await net.send(self.field.counted(inbox), self.counted, 1)
+        inbox = await net.send(held[:, None], self.held, 1, wait=self.of_all)
+        among = self.field.counted(inbox)  # [server, 1, senders]
+        told = await net.send(among, self.counted, 1, wait=self.of_all)
         return told.value[:, 0, 0]
 
     # -- lines 27 to 30: the server opens the sum -------------------------------------------------
