@@ -160,13 +160,13 @@ def test_too_few_answers_are_an_error_or_a_step_that_is_left_out() -> None:
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("partitions", 4, r"need 9 answers, but there are 8 clients; possible is K \+ T ≤ 4"),
+        ("partitions", 4, r"need 9 answers, of 8 clients; possible is K \+ T ≤ 4"),
         ("colluders", -1, "colluders = -1: expected 0 or more"),
         ("prime", 2**31 - 3, "prime = 2147483645: is not a prime"),
         ("encoder", [64, 32], re.escape("encoder = [64, 32]: the clients' models are polynomials")),
         ("encoder", "cnn", "expected one width, that of the embeddings"),
         ("degree", 0, "degree = 0: expected 1 or more"),
-        ("data_bits", 30, r"data_bits = 30: .* take fewer bits, or a larger prime"),
+        ("data_bits", 30, r"data_bits = 30: .* take fewer bits, or scale the columns"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(key: str, value: Any, message: str) -> None:
@@ -175,5 +175,5 @@ def test_settings_that_cannot_work_are_refused(key: str, value: Any, message: st
 
 
 def test_a_sum_that_could_leave_the_field_is_found_before_it_does() -> None:
-    with pytest.raises(Overflow, match="take fewer bits, a larger prime, or a lower learning rate"):
+    with pytest.raises(Overflow, match="take fewer bits, or a lower learning rate"):
         stacked(settings(model_bits=20), digits())

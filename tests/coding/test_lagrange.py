@@ -131,8 +131,8 @@ def test_a_wrong_answer_that_cannot_be_traced_is_an_error_and_without_spare_ones
 @pytest.mark.parametrize(
     ("sizes", "message"),
     [
-        ((4, 3, 1), "need 7 answers, but there are 4 clients; possible is K \\+ T ≤ 2"),
-        ((2, 1, 1), "2 clients allow K = 1, T = 0 only, which protects nothing"),
+        ((4, 3, 1), "need 7 answers, of 4 clients; possible is K \\+ T ≤ 2"),
+        ((2, 1, 1), "that allows K = 1, T = 0 only, which protects nothing"),
         ((5, 0, 1), "partitions = 0: expected 1 or more"),
         ((5, 1, -1), "colluders = -1: expected 0 or more"),
     ],

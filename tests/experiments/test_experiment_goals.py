@@ -32,7 +32,8 @@ def test_of_errors_the_lower_is_the_better(tmp_path: Path) -> None:
     outcome = cn.run(experiment("diabetes", BAD, GOOD), out=tmp_path)
     summary = summarise(outcome.results, planned(tmp_path))
     assert summary.metric.name == "test_rmse"
-    assert summary.caption() == "Test rmse, mean ± 2 sd over 2 seeds; best mean in bold."
+    told = "Test rmse, mean ± 2 sd over 2 seeds; lower is better; best mean in bold."
+    assert summary.caption() == told
     assert summary.winners("none") == ["good"]
     assert [method for method, _ in summary.ranking("none")] == ["good", "bad"]
     assert verdict(summary, "none", PLAIN).startswith("Without faults, good (5")
@@ -101,3 +102,15 @@ def test_the_command_line_tells_the_figure(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", [*OF_CLASSES, *OF_NUMBERS])
 def test_tables_and_trainings_agree_on_which_way_is_better(name: str) -> None:
     assert Metric(f"test_{key_of(name)}").higher_is_better == METRICS[name].higher
+
+
+def test_a_table_of_one_s_own_with_numbers_may_have_a_target_and_no_note_on_classes(
+    tmp_path: Path,
+) -> None:
+    lines = [f"{i},{i % 7},{i / 7 + 0.5:.2f}" for i in range(60)]
+    (tmp_path / "own.csv").write_text("\n".join(["a,b,y", *lines]))
+    data = {"path": str(tmp_path / "own.csv"), "label": "y", "parties": 2}
+    table = {"name": "own", "data": data, "methods": [GOOD], "target": 5.0}
+    (result,) = cn.run(table, out=tmp_path / "out").results
+    assert "rounds_to_target" in result.cost
+    assert not any("classes in order" in note for note in result.notes)

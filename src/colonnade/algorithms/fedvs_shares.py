@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from colonnade.coding import LagrangeCode, Quantiser
+from colonnade.coding.field import MERSENNE_31
 from colonnade.errors import ColonnadeError, InputError
 from colonnade.network import Inbox, local
 
@@ -57,7 +58,7 @@ class Shares:
             raise InputError(
                 f"data_bits = {self.set.data_bits}: the columns have values up to {largest:.3g}, "
                 f"to the power of {self.set.degree}, and {limit:.3g} is the limit; take fewer "
-                "bits, or a larger prime"
+                f"bits{self._larger_prime}, or scale the columns"
             )
 
     # -- models -----------------------------------------------------------------------------------
@@ -71,9 +72,14 @@ class Shares:
             raise Overflow(
                 f"an embedding may reach {reach:.3g}, and with data_bits = {self.set.data_bits}, "
                 f"model_bits = {self.set.model_bits}, prime = {self.set.prime} and "
-                f"{self.code.clients} clients the limit is {limit:.3g}: take fewer bits, a larger "
-                "prime, or a lower learning rate"
+                f"{self.code.clients} clients the limit is {limit:.3g}: take fewer "
+                f"bits{self._larger_prime}, or a lower learning rate"
             )
+
+    @property
+    def _larger_prime(self) -> str:
+        """As advice, where there is one."""
+        return ", a larger prime" if self.set.prime < MERSENNE_31 else ""
 
     # -- shares -----------------------------------------------------------------------------------
 

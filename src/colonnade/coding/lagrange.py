@@ -52,7 +52,7 @@ class LagrangeCode:
         if self.threshold > self.clients:
             raise InputError(
                 f"partitions = {self.partitions}, colluders = {self.colluders}: need "
-                f"{self.threshold} answers, but there are {self.clients} clients; "
+                f"{self.threshold} answers, of {self.clients} clients; "
                 + possible(self.clients, self.degree)
             )
         if self.points + self.clients > self.field.prime:
@@ -178,5 +178,5 @@ def possible(clients: int, degree: int = 2) -> str:
     """Which K and T so many clients allow, in words."""
     most = (clients - 1) // degree + 1  # K + T
     if most < 2:
-        return f"{clients} clients allow K = 1, T = 0 only, which protects nothing"
+        return "that allows K = 1, T = 0 only, which protects nothing; three clients are the least"
     return f"possible is K + T ≤ {most}, for example K = {most - 1}, T = 1"

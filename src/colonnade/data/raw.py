@@ -161,7 +161,7 @@ def _as_amounts(values: Array, source: str, column: str) -> NDArray[np.float64]:
 
 def class_note(labels: Array, names: Sequence[str]) -> tuple[str, ...]:
     """What the class numbers stand for, where the file has words for them."""
-    wordy = labels.dtype.kind in "US" and len(names) <= 20
+    wordy = labels.dtype.kind in "US" and 0 < len(names) <= 20  # a number has none
     return (f"classes in order: {', '.join(names)}",) if wordy else ()
 
 

@@ -68,7 +68,8 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
 
     def _check_target(self, target: float) -> None:
         metric = self.data.metric or (OF_NUMBERS if self.data.number else OF_CLASSES)[0]
-        most = math.inf if metric in UNBOUNDED else 1
+        unknown = self.data.path and not (self.data.metric or self.data.goal)  # until it is read
+        most = math.inf if unknown or metric in UNBOUNDED else 1
         if not 0 < target <= most:
             limit = "" if most == math.inf else ", at most 1"
             what = "an accuracy" if metric == "accuracy" else f"a value of {metric}"

@@ -211,6 +211,7 @@ class Summary:
         label = self.metric.title[:1].upper() + self.metric.title[1:]
         seeds = len(self.plan.seeds)
         text = f"{label}, mean ± 2 sd over {seeds} seeds" if seeds > 1 else f"{label}, one seed"
+        text += "" if self.metric.higher_is_better else "; lower is better"
         if self._best():
             text += "; best mean in bold" if seeds > 1 else "; best in bold"
         if any(len(cell.values) < seeds for cell in self.cells.values()):
