@@ -209,7 +209,10 @@ class Checkpoint:
             code = msgspec.convert(facts.get("code", {}), dict[str, Source])
             _check_code(folder, code, algorithm)
         if any(facts["of"] != fingerprint(algorithm) for facts in told):
-            raise InputError(f"{folder}: holds another training's state; choose another folder")
+            raise InputError(
+                f"{folder}: holds the state of another training, with other settings or data; "
+                "choose another folder, or start over there with --fresh"
+            )
         if any(facts["rounds"] != told[0]["rounds"] for facts in told):
             raise InputError(f"{folder}: holds states of different rounds; start over without it")
         for party, (tensors, _) in kept_by.items():

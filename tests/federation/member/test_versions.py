@@ -472,3 +472,25 @@ def test_what_a_party_keeps_and_what_it_lacks() -> None:
     assert final.have((9, 300))
     assert not final.have((7, 19))
     assert read_note(parts.text(), Parts) == parts
+
+
+def test_a_party_that_lost_its_disk_says_that_it_begins_with_new_weights(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    fed = small("splitnn", 3, epochs=30)
+    hall = Hall(fed, tmp_path)
+    caplog.set_level("WARNING")
+
+    async def story() -> None:
+        hall.start(*fed.members)
+        await hall.until(lambda: hall.members[fed.speaker].state.round > 5)
+        hall.kill("client1")
+        shutil.rmtree(tmp_path / "client1", ignore_errors=True)
+        hall.start("client1")
+        await hall.trained()
+
+    hall.clock.run(("story", story()))
+    said = [record.getMessage() for record in caplog.records]
+    told = [text for text in said if "it begins with new weights" in text]
+    assert len(told) == 1
+    assert told[0].startswith("client1: has no checkpoint")

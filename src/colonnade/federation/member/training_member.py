@@ -27,6 +27,7 @@ from colonnade.learning.algorithm import Algorithm
 from colonnade.learning.training import Point
 from colonnade.learning.versions import Store
 from colonnade.network.clock import SECOND
+from colonnade.network.live.commits import WINDOW
 from colonnade.network.live.following import finish
 from colonnade.network.live.joining import take_part
 from colonnade.network.live.network import Live
@@ -83,6 +84,7 @@ class TrainingMember:
         self.keeping = Keeping(self.algorithm, folder, self.record, self.clock, self.facts)
         self.state = State(rounds=self.algorithm.total_rounds)
         self.rounds_by_program: dict[ProgramCounter, int] = {}  # of programs side by side
+        self.new = False  # without a checkpoint, and before its first round
         self.version_before: Any = None  # of the model that an earlier process used
         self._seen = Tally(log, first=CHANGES)
 
@@ -142,6 +144,7 @@ class TrainingMember:
     def resume(self, net: Live) -> None:
         """Go on from the checkpoint of an earlier process of this party."""
         if (kept := self.keeping.resume(net)) is None:
+            self.new = True
             return
         far = "trained already" if self.keeping.trained_before else f"{net.resume_at:,} rounds"
         log.info("%s: going on from its checkpoint: %s", self.party, far)
@@ -189,6 +192,10 @@ class TrainingMember:
             log.warning("%s: untrained: it came too late for a part of the model", self.party)
 
     def began(self, round: int) -> None:
+        if self.new and round >= WINDOW:
+            text = "%s: has no checkpoint: it begins with new weights, in round %d of the others"
+            log.warning(text, self.party, round + 1)
+        self.new = False
         self.state.round = round + 1
         self.keeping.keep_if_due(round)
         if round < self.algorithm.unlabelled_rounds:  # each for itself

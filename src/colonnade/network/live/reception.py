@@ -69,7 +69,7 @@ class Reception:
         if sender not in self.post.peers:
             raise WireError("it is not our neighbour")
         if header.federation != self.post.federation:
-            if header.note:  # a greeting can tell what differs
+            if header.kind == HEARTBEAT and header.note:  # a greeting can tell what differs
                 self.post.on_greeting(sender, header.note)
             raise WireError("its federation file differs from ours")
         src, dst = self.post.groups.get(header.src), self.post.groups.get(header.dst)
