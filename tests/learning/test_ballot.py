@@ -23,8 +23,30 @@ class Company:
     def lacking(self, version: Any, company: Any) -> list[str]:
         return []
 
+    def unheard(self, parties: Any) -> list[str]:
+        return []
+
     def away_since(self, time: float, parties: Any) -> list[str]:
         return []
+
+
+class AfterRestart(Company):
+    """The label holder has just started again. Some parties are away, so that nobody knows what
+    they keep; others say that they keep nothing of earlier trainings."""
+
+    def __init__(self, *missing: str, empty: tuple[str, ...] = ()) -> None:
+        super().__init__(*missing)
+        self.empty = empty
+
+    def lacking(self, version: Any, company: Any) -> list[str]:
+        without = self.empty if version[0] == 1 else ()
+        return [party for party in company if party in (*self.gone, *without)]
+
+    def unheard(self, parties: Any) -> list[str]:
+        return [party for party in parties if party in self.gone]
+
+    def away_since(self, time: float, parties: Any) -> list[str]:
+        return list(parties)
 
 
 def ballot(*measured: tuple[float, tuple[str, ...]]) -> tuple[int, int | None]:
@@ -49,3 +71,24 @@ def test_a_version_that_is_much_better_wins_though_somebody_lacks_it() -> None:
 
 def test_among_versions_of_all_the_better_one_wins() -> None:
     assert ballot((0.95, ()), (0.96, ()), (0.955, ())) == (1, 1)
+
+
+def restarted(net: Any) -> tuple[int, int | None]:
+    """A label holder had a committed version of all parties, starts again, and measures another
+    that is much worse on this network."""
+    before, after = Ballot(PARTIES), Ballot(PARTIES)
+    calm: Any = Company()
+    before.add(calm, (1, 10), 0.95, 0.05)
+    before.settle(calm)
+    after.restore(before.facts())
+    after.add(net, (2, 20), 0.46, 0.54)
+    best, sure = after.settle(net)
+    return best.version[1], sure and sure.version[1]
+
+
+def test_a_party_that_is_away_when_the_label_holder_restarts_has_lost_nothing() -> None:
+    assert restarted(AfterRestart("client1")) == (10, 10)
+
+
+def test_a_party_that_returns_without_its_part_takes_the_version_along() -> None:
+    assert restarted(AfterRestart(empty=("client1",))) == (20, 20)

@@ -214,6 +214,7 @@ class Candidate(msgspec.Struct):
     company: list[str]  # who took part when it was measured
     told: float  # when it was announced (`net.now`)
     error: float = 0.0  # standard error of the score
+    kept_by: list[str] = []  # those of the company that have said that they keep their part
 
 
 class Ballot:
@@ -234,8 +235,17 @@ class Ballot:
         self.candidates.append(new)
         return new
 
-    def committed(self, net: Network, one: Candidate) -> bool:
-        return not net.lacking(one.version, one.company)
+    def hear(self, net: Network) -> None:
+        """Note which parties keep their parts. What a party acknowledged to an earlier process of
+        the label holder holds until the party says what it keeps now: a party that is away when the
+        label holder restarts has lost nothing."""
+        for one in self.candidates:
+            lacking = net.lacking(one.version, one.company)
+            unheard = set(net.unheard(lacking)).intersection(one.kept_by)
+            one.kept_by = [p for p in one.company if p not in lacking or p in unheard]
+
+    def committed(self, one: Candidate) -> bool:
+        return len(one.kept_by) == len(one.company)
 
     def pending(self, net: Network, one: Candidate) -> bool:
         """Those who still have to say that they keep it were there all the time."""
@@ -246,9 +256,10 @@ class Ballot:
 
     def settle(self, net: Network) -> tuple[Candidate, Candidate | None]:
         """The best version, and the best that is committed: all others are forgotten."""
-        alive = [c for c in self.candidates if self.committed(net, c) or self.pending(net, c)]
+        self.hear(net)
+        alive = [c for c in self.candidates if self.committed(c) or self.pending(net, c)]
         best = self._best(alive or self.candidates)
-        sure = self._best([c for c in alive if self.committed(net, c)])
+        sure = self._best([c for c in alive if self.committed(c)])
         assert best is not None
         self.candidates = [best] if sure is None or sure is best else [sure, best]
         return best, sure
@@ -265,7 +276,8 @@ class Ballot:
 
     def chosen(self, net: Network, have: Callable[[str, Version], bool]) -> Candidate | None:
         """At the end: the best committed version; if there is none, the one that most have."""
-        sure = [c for c in self.candidates if self.committed(net, c)]
+        self.hear(net)
+        sure = [c for c in self.candidates if self.committed(c)]
         if sure:
             return self._best(sure)
         count = lambda c: sum(have(party, c.version) for party in self.parties)  # noqa: E731
@@ -277,8 +289,10 @@ class Ballot:
 
     def restore(self, facts: Any) -> None:
         """Candidates of an earlier life, beside those that are known."""
-        known = [one.version for one in self.candidates]
+        known = {one.version: one for one in self.candidates}
         for one in msgspec.convert(facts, list[Candidate]):
             one.told = 0.0  # a time of another process
             if one.version not in known:
                 self.candidates.append(one)
+            elif len(one.kept_by) > len(known[one.version].kept_by):
+                known[one.version].kept_by = one.kept_by

@@ -165,6 +165,11 @@ class Network(ABC):
         """Those of the parties that have not said that they keep their part of a version."""
         return []
 
+    def unheard(self, parties: Sequence[str]) -> list[str]:
+        """Those of the parties that have not said yet which parts they keep, since this process
+        started."""
+        return []
+
     def away_since(self, moment: float, parties: Sequence[str]) -> list[str]:
         """Those of the parties that were away at any time since a moment (`now`)."""
         return []

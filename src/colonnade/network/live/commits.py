@@ -37,6 +37,9 @@ class CommittingNetwork(WaitingNetwork):
     def lacking(self, version: Version, parties: Sequence[str]) -> list[str]:
         return [party for party in parties if not self.post.keeps(party, version)]
 
+    def unheard(self, parties: Sequence[str]) -> list[str]:
+        return [p for p in parties if p in self.post.peers and p not in self.post.parts_of]
+
     def away_since(self, moment: float, parties: Sequence[str]) -> list[str]:
         known = {party: self.post.peers[party] for party in parties if party in self.post.peers}
         return [p for p, k in known.items() if not k.there or k.since > moment * SECOND]
