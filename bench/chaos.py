@@ -30,22 +30,29 @@ from colonnade.federation.member.local_processes import up
 EVERY = 2.0  # seconds between two kills, about
 POINT = 0.01
 SEEDS, CALM = 20, 3  # runs with kills, and without
-# Long enough for five kills and more: all epochs are done, whatever the validation says.
-SHARED: dict[str, Any] = {"epochs": 16, "patience": 16, "lr": 5e-3}
+# Epochs for a training of ten seconds and more, that is five kills and more. All epochs are done,
+# whatever the validation says. Methods that stand still while a party is away need fewer.
+SPLIT_EPOCHS = {"wait": 50, "skip": 50, "zeros": 80, "buffer": 80, "stale": 80}
 METHODS: dict[str, dict[str, Any]] = {
     **{
-        f"splitnn {missing}": {"algorithm": "splitnn", "missing": missing, **SHARED}
-        for missing in ("wait", "skip", "zeros", "buffer", "stale")
+        f"splitnn {missing}": {
+            "algorithm": "splitnn",
+            "missing": missing,
+            "epochs": epochs,
+            "patience": epochs,
+            "lr": 5e-3,
+        }
+        for missing, epochs in SPLIT_EPOCHS.items()
     },
     "dvfl": {
         "algorithm": "dvfl",
         "aggregators": 2,
-        "client_epochs": 15,
-        "aggregator_epochs": 30,
-        "epochs": 60,
+        "client_epochs": 28,
+        "aggregator_epochs": 56,
+        "epochs": 120,
     },
-    "fedonce": {"algorithm": "fedonce", "client_epochs": 60, "epochs": 120, "patience": 120},
-    "mags": {"algorithm": "mags", "method": "CD-MVFL-G2", "epochs": 14, "lr": 8e-3},
+    "fedonce": {"algorithm": "fedonce", "client_epochs": 240, "epochs": 480, "patience": 480},
+    "mags": {"algorithm": "mags", "method": "CD-MVFL-G2", "epochs": 120, "lr": 8e-3},
 }
 
 
