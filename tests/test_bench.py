@@ -98,9 +98,10 @@ def test_a_storm_of_the_benchmark_is_one_of_the_suite() -> None:
     assert "2" in printed(storms.table([Figure("storms", "x", 0.0, detail=found)]))
 
 
-def test_a_disturbed_run_is_within_a_point_explained_or_silent() -> None:
+def test_a_disturbed_run_is_within_a_point_usual_explained_or_silent() -> None:
     one = chaos.Chaos("splitnn", undisturbed=[0.97, 0.96])
-    assert one.kind(0.951, ()) == "within"
+    assert one.kind(0.961, ()) == "within"
+    assert one.kind(0.951, ()) == "usual"
     assert one.kind(0.94, ()) == "silent"
     assert one.kind(0.94, ("client0: 419 of 420 rounds",)) == "silent"
     assert one.kind(0.94, ("warning: client0: 1,120 of 5,490 rounds; …",)) == "explained"
