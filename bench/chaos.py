@@ -39,7 +39,7 @@ KINDS = ("within", "usual", "explained", "silent")
 SEEDS, CALM = 20, 5  # runs with kills, and initial weights of runs without
 # Epochs for a training of ten seconds and more, that is five kills and more. All epochs are done,
 # whatever the validation says. Methods that stand still while a party is away need fewer.
-SPLIT_EPOCHS = {"wait": 100, "skip": 100, "zeros": 160, "buffer": 160, "stale": 160}
+SPLIT_EPOCHS = {"wait": 50, "skip": 60, "zeros": 110, "buffer": 110, "stale": 110}
 METHODS: dict[str, dict[str, Any]] = {
     **{
         f"splitnn {missing}": {
@@ -54,12 +54,12 @@ METHODS: dict[str, dict[str, Any]] = {
     "dvfl": {
         "algorithm": "dvfl",
         "aggregators": 2,
-        "client_epochs": 50,
-        "aggregator_epochs": 100,
-        "epochs": 220,
+        "client_epochs": 35,
+        "aggregator_epochs": 70,
+        "epochs": 150,
     },
-    "fedonce": {"algorithm": "fedonce", "client_epochs": 450, "epochs": 900, "patience": 900},
-    "mags": {"algorithm": "mags", "method": "CD-MVFL-G2", "epochs": 220, "lr": 8e-3},
+    "fedonce": {"algorithm": "fedonce", "client_epochs": 300, "epochs": 600, "patience": 600},
+    "mags": {"algorithm": "mags", "method": "CD-MVFL-G2", "epochs": 150, "lr": 8e-3},
 }
 
 
