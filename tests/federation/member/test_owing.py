@@ -88,7 +88,7 @@ def test_a_member_that_is_connected_and_says_nothing_is_named_in_the_log(
     fed = federation(algorithm)
     clock, members = together(fed, tmp_path)
     silent = members.pop(OWING)
-    silent.post.transport.publish = lambda to, data: None
+    setattr(silent.post.transport, "publish", lambda to, data: None)  # noqa: B010
     silent.post.listen()
     clock.run(*[(party, one.live()) for party, one in members.items()])
     told = [line for line in caplog.messages if f"going on without {OWING}" in line]
@@ -110,7 +110,7 @@ def test_a_member_that_falls_silent_where_nobody_waits_for_messages_is_named_as_
         if silent.state.round < 5:
             publish(to, data)
 
-    silent.post.transport.publish = speak
+    setattr(silent.post.transport, "publish", speak)  # noqa: B010
     clock.spawn(silent.live(), OWING)
     clock.run(*[(party, one.live()) for party, one in members.items() if party != OWING])
     assert speaker.state.result is not None
@@ -137,11 +137,11 @@ def test_whoever_waits_for_longer_than_a_few_seconds_says_for_whom_once_per_wait
         held.append((to, data))
 
     def release() -> None:
-        leader.post.transport.publish = publish
+        setattr(leader.post.transport, "publish", publish)  # noqa: B010
         for to, data in held:
             publish(to, data)
 
-    leader.post.transport.publish = hold
+    setattr(leader.post.transport, "publish", hold)  # noqa: B010
     clock.run(*[(party, one.live()) for party, one in members.items()])
     assert held
     waits = [line for line in caplog.messages if f"waiting for {fed.speaker} for" in line]

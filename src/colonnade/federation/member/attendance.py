@@ -13,6 +13,8 @@ HALF = 0.5  # below that, a result comes with a warning
 class Seen(msgspec.Struct):
     rounds: int = 0
     first: int = -1  # the first round, from 0
+    start: int = 0  # the number of its last start without a checkpoint
+    anew: int = 0  # after so many rounds it came back without what it had learnt
 
 
 class Attendance:
@@ -28,13 +30,25 @@ class Attendance:
             one.rounds += 1
             one.first = round if one.first < 0 else one.first
 
+    def begins_anew(self, party: str, start: int, rounds: int) -> bool:
+        """A party tells the number of its start if it had no checkpoint then, else 0. Whether what
+        it learnt in earlier rounds is lost; those rounds do not count any more. `rounds`: done so
+        far."""
+        before = self.seen[party]
+        if start in (0, before.start):
+            return False
+        before.start = start
+        if before.rounds:
+            self.seen[party] = Seen(start=start, anew=rounds)
+        return before.rounds > 0
+
     def notes(self, unlabelled: int = 0) -> list[str]:
         """A line for everybody who missed a round. `unlabelled`: so many rounds were without
         labels."""
         missed = {party: one for party, one in self.seen.items() if one.rounds < self.rounds}
-        lines = [_note(p, one.rounds, self.rounds, one.first) for p, one in missed.items()]
+        lines = [_note(p, one.rounds, self.rounds, one) for p, one in missed.items()]
         short = {p: n for p, n in self.alone.items() if p in self.seen and n < unlabelled}
-        return lines + [_note(p, n, unlabelled, 0, " without labels") for p, n in short.items()]
+        return lines + [_note(p, n, unlabelled, None, " without labels") for p, n in short.items()]
 
     def facts(self) -> Any:
         return [self.rounds, msgspec.to_builtins(self.seen), self.alone]
@@ -49,9 +63,11 @@ class Attendance:
             self.alone |= alone
 
 
-def _note(party: str, rounds: int, of: int, first: int, what: str = "") -> str:
+def _note(party: str, rounds: int, of: int, seen: Seen | None, what: str = "") -> str:
     text = f"{party}: {rounds:,} of {of:,} rounds{what}"
-    if first > 1:
-        text += f", joined at {first:,}"
+    if seen is not None and seen.anew:
+        text += f", began again with new weights at {seen.anew:,}"
+    elif seen is not None and seen.first > 1:
+        text += f", joined at {seen.first:,}"
     few = rounds < HALF * of
     return f"warning: {text}; the model knows little of it" if few else text

@@ -20,6 +20,7 @@ from colonnade.federation.member.attendance import Attendance
 from colonnade.federation.member.keeping import Keeping
 from colonnade.federation.member.known_code import KnownCode
 from colonnade.federation.member.meeting import Meeting
+from colonnade.federation.member.messages import Greeting
 from colonnade.federation.member.own_data import OwnData
 from colonnade.federation.member.record import Record
 from colonnade.federation.member.stage import Stage
@@ -37,6 +38,7 @@ from colonnade.network.program_counter import END, ProgramCounter
 from colonnade.network.quota import Quota
 from colonnade.network.tally import Tally
 from colonnade.network.transport.transport import Transport
+from colonnade.network.wire import read_note
 
 log = logging.getLogger(__name__)
 
@@ -145,6 +147,7 @@ class TrainingMember:
         """Go on from the checkpoint of an earlier process of this party."""
         if (kept := self.keeping.resume(net)) is None:
             self.new = True
+            self.post.greeting = self.meeting.greeting(new=True)
             return
         far = "trained already" if self.keeping.trained_before else f"{net.resume_at:,} rounds"
         log.info("%s: going on from its checkpoint: %s", self.party, far)
@@ -236,7 +239,10 @@ class TrainingMember:
 
     def greeted(self, sender: str, note: str) -> None:
         """Parties that cannot work together find out when they meet."""
-        found = self.meeting.greeted(sender, note)
+        theirs = read_note(note, Greeting)
+        found = self.meeting.greeted(sender, theirs)
+        if not found and self.attendance.begins_anew(sender, theirs.new, self.state.round):
+            self._seen.add(sender, "lost its checkpoint, and began again with new weights")
         waiting = self.state.stage == Stage.WAITING
         if found and sender == self.federation.leader and waiting:
             raise Unsuited(f"{found}; all parties need the same, so ask {sender} for theirs")
