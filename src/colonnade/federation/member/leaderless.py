@@ -64,7 +64,7 @@ class LeaderlessMember(Member):
         super().greeted(sender, note)
         strangers = len(self.meeting.strangers)
         if self.state.stage == Stage.WAITING and 2 * strangers > len(self.post.peers):
-            raise self.meeting.outvoted()
+            self.leave_unsuited(self.meeting.outvoted())
 
     async def afterwards(self) -> None:
         await self.prepare_test()

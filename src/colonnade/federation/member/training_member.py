@@ -42,6 +42,7 @@ from colonnade.network.wire import read_note
 
 log = logging.getLogger(__name__)
 
+FAREWELL = SECOND // 2  # until a party that cannot take part ends
 SLACK = 2  # rounds that do not matter
 CHANGES = 100  # lines about one party that comes or leaves, before they are counted only
 
@@ -89,6 +90,7 @@ class TrainingMember:
         self.new = False  # without a checkpoint, and before its first round
         self.version_before: Any = None  # of the model that an earlier process used
         self._seen = Tally(log, first=CHANGES)
+        self._leaving = False  # because it cannot work with the others
 
     def _algorithm(self) -> Algorithm:
         algorithm = self.federation.algorithm(self.own.models)
@@ -245,7 +247,23 @@ class TrainingMember:
             self._seen.add(sender, "lost its checkpoint, and began again with new weights")
         waiting = self.state.stage == Stage.WAITING
         if found and sender == self.federation.leader and waiting:
-            raise Unsuited(f"{found}; all parties need the same, so ask {sender} for theirs")
+            self.leave_unsuited(
+                Unsuited(f"{found}; all parties need the same, so ask {sender} for theirs")
+            )
+
+    def leave_unsuited(self, error: Unsuited) -> None:
+        """End this process with an error in a moment. The others hear of it first: they may not
+        have had this party's greeting yet, which tells them what differs."""
+        if self._leaving:
+            return
+        self._leaving = True
+        for party in self.post.peers:
+            self.post.greet(party)
+
+        def end() -> None:
+            raise error
+
+        self.clock.call_at(self.clock.now + FAREWELL, end)
 
     def twice(self, sender: str, life: int) -> None:
         self.meeting.twice(sender, life)
