@@ -494,7 +494,7 @@ def test_a_party_that_lost_its_disk_says_that_it_begins_with_new_weights(
     told = [text for text in said if "it begins with new weights" in text]
     assert len(told) == 1
     assert told[0].startswith("client1: has no checkpoint")
-    heard = [text for text in said if text.startswith("client1: lost its checkpoint")]
+    heard = [text for text in said if text.startswith("client1: came back without a checkpoint")]
     assert len(heard) == 1, "told by the label holder, its only neighbour"
     result, seen = leader.state.result, leader.attendance.seen["client1"]
     assert result is not None

@@ -17,14 +17,30 @@ class Seen(msgspec.Struct):
     anew: int = 0  # after so many rounds it came back without what it had learnt
 
 
+class Facts(msgspec.Struct, array_like=True):
+    """An attendance as a checkpoint holds it."""
+
+    rounds: int
+    seen: dict[str, Seen]
+    alone: dict[str, int]
+    next: int = 0  # 0: not in checkpoints of earlier versions
+    skipped: int = 0
+
+
 class Attendance:
-    def __init__(self, me: str, others: tuple[str, ...]) -> None:
+    """`begin`: the first round with labels; rounds before that are counted by each party alone."""
+
+    def __init__(self, me: str, others: tuple[str, ...], begin: int = 0) -> None:
+        self.me, self.begin = me, begin
         self.rounds = 0
+        self.next, self.skipped = begin, 0  # rounds that this party jumped over while it was away
         self.seen = {party: Seen() for party in others}
         self.alone = {me: 0}  # rounds without labels that a party did, as it told
 
     def count(self, round: int, there: Iterable[str]) -> None:
         self.rounds += 1
+        self.skipped += max(0, round - self.next)
+        self.next = max(self.next, round + 1)
         for party in there:
             one = self.seen[party]
             one.rounds += 1
@@ -50,17 +66,22 @@ class Attendance:
         short = {p: n for p, n in self.alone.items() if p in self.seen and n < unlabelled}
         return lines + [_note(p, n, unlabelled, None, " without labels") for p, n in short.items()]
 
+    def own_notes(self) -> list[str]:
+        """A line if this party itself missed rounds."""
+        total = self.next - self.begin
+        return [_note(self.me, total - self.skipped, total, None)] if self.skipped else []
+
     def facts(self) -> Any:
-        return [self.rounds, msgspec.to_builtins(self.seen), self.alone]
+        facts = Facts(self.rounds, self.seen, self.alone, self.next, self.skipped)
+        return msgspec.to_builtins(facts)
 
     def restore(self, facts: Any) -> None:
         if facts is not None:
-            rounds, seen, alone = msgspec.convert(
-                facts, tuple[int, dict[str, Seen], dict[str, int]]
-            )
-            self.rounds = rounds
-            self.seen |= {party: one for party, one in seen.items() if party in self.seen}
-            self.alone |= alone
+            kept = msgspec.convert(facts, Facts)
+            self.rounds, self.skipped = kept.rounds, kept.skipped
+            self.next = kept.next or self.begin + kept.rounds
+            self.seen |= {party: one for party, one in kept.seen.items() if party in self.seen}
+            self.alone |= kept.alone
 
 
 def _note(party: str, rounds: int, of: int, seen: Seen | None, what: str = "") -> str:

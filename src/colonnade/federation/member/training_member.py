@@ -82,7 +82,9 @@ class TrainingMember:
         self.codes = KnownCode(folder, own.code)
         self.meeting = Meeting(federation, own, self.post, self.codes)
         self.post.greeting = self.meeting.greeting()
-        self.attendance = Attendance(self.party, tuple(self.post.peers))
+        self.attendance = Attendance(
+            self.party, tuple(self.post.peers), self.algorithm.unlabelled_rounds
+        )
         self.record = Record(folder, federation)
         self.keeping = Keeping(self.algorithm, folder, self.record, self.clock, self.facts)
         self.state = State(rounds=self.algorithm.total_rounds)
@@ -244,7 +246,7 @@ class TrainingMember:
         theirs = read_note(note, Greeting)
         found = self.meeting.greeted(sender, theirs)
         if not found and self.attendance.begins_anew(sender, theirs.new, self.state.round):
-            self._seen.add(sender, "lost its checkpoint, and began again with new weights")
+            self._seen.add(sender, "came back without a checkpoint, and began with new weights")
         waiting = self.state.stage == Stage.WAITING
         if found and sender == self.federation.leader and waiting:
             self.leave_unsuited(
