@@ -233,11 +233,13 @@ def _check_party_file(path: Path) -> None:
 def show_result(result: Result, folder: Path, console: Console) -> None:
     from colonnade.common.private_files import as_private_as
     from colonnade.experiments.report import write_report
-    from colonnade.experiments.table import cost_grid, planned, render, summarise
+    from colonnade.experiments.table import cost_grid, planned, privacy_grid, render, summarise
 
     plan = planned(folder)
     console.print(render(summarise([result], plan).grid()))
     console.print(render(cost_grid([result], plan)))
+    if (noised := privacy_grid([result], plan)) is not None:
+        console.print(render(noised))
     for note in result.notes:
         console.print(Text(f"Note: {note}"))
     with as_private_as(folder):

@@ -32,6 +32,8 @@ class Result(msgspec.Struct, frozen=True):
     metrics: dict[str, float | None]  # None: not a number, the run diverged
     cost: dict[str, float | int | None]
     notes: tuple[str, ...] = ()  # about the data, e.g. that it is a subset
+    # With noise: epsilon (None: infinite), delta, sigma, clip, and how often a row left.
+    privacy: dict[str, float | int | None] = {}
 
     @property
     def key(self) -> tuple[str, str, int]:

@@ -32,6 +32,7 @@ from colonnade.experiments.table import (
     cost_grid,
     ledger_grid,
     measured,
+    privacy_grid,
     summarise,
 )
 
@@ -67,6 +68,7 @@ def write_report(folder: Path) -> Path:
     verdicts = [Markup(text) for fault in plan.faults if (text := verdict(summary, fault))]
     others = [name for name in measured(results) if name != summary.metric.name]
     tested = any(summary.ranking(fault) for fault in plan.faults)  # there may be no test rows
+    grids = [summary.grid(), cost_grid(results, plan), privacy_grid(results, plan)]
     return write_page(
         folder,
         "report.html",
@@ -79,7 +81,7 @@ def write_report(folder: Path) -> Path:
         planned=plan.runs,
         seeds=plan.seeds,
         results=plots.final_figures(summary) if tested else [],
-        grids=[summary.grid(), cost_grid(results, plan)],
+        grids=[grid for grid in grids if grid is not None],
         other_metrics=[summarise(results, plan, name).grid() for name in others],
         styles=plots.method_styles(plan.methods),
         while_predicting=_while_predicting(read),

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +19,7 @@ from torch import Tensor
 
 from colonnade.errors import InputError
 from colonnade.learning.declare import Exchange, declared
-from colonnade.learning.state import Numbers, Tensors
+from colonnade.learning.state import Numbers
 from colonnade.network import Group, Network, is_absent
 from colonnade.network.absent import Absent
 from colonnade.network.channel import Channel, Where
@@ -38,7 +37,7 @@ PARTS = {
     "validation": "validation",
     "inference": "test",
 }
-NEIGHBOURS = "two tables that differ in one client's columns of one row"
+PART_NAMES = {"train": "training rows", "validation": "validation rows", "test": "test rows"}
 
 
 class RowsLeft(Numbers):
@@ -51,13 +50,6 @@ class RowsLeft(Numbers):
     def times(self, part: str, more: int = 0) -> int:
         """How often a row of this part has left, at most; with `more` rows that are about to."""
         return -(-(self[part] + more) // max(1, self.rows[part]))
-
-    def restore(self, found: Sequence[Tensors]) -> None:
-        """After a crash, the rounds since the last checkpoint are done again, with new noise. They
-        are taken to be at most one epoch."""
-        super().restore(found)
-        for part in ("train", "validation"):
-            self[part] += self.rows[part] if self[part] else 0
 
 
 class Releases:
@@ -129,6 +121,7 @@ class Releases:
         part, here = PARTS[net.phase], net.here(channel.src)
         if part != "test" and self.left.times(part, rows) > self.allowed:
             self._tell(f"{channel.kind}: {self._used_up(part)}; nothing more of them is sent")
+            # Nobody sends, whatever `where` says.
             return value, torch.zeros(len(here), dtype=torch.bool)
         self.left[part] += rows
         if is_absent(value):
@@ -142,6 +135,12 @@ class Releases:
             for i in here
         ]
         return released(value, self.noise.clip, self.sigma, sources), where
+
+    def crashed(self) -> None:
+        """After a crash, the rounds since the last checkpoint are done again, with new noise. They
+        are taken to be one epoch at most."""
+        for part in ("train", "validation"):
+            self.left[part] += self.left.rows[part] if self.left[part] else 0
 
     # -- the budget -------------------------------------------------------------------------------
 
@@ -160,14 +159,12 @@ class Releases:
     def stop(self) -> None:
         """The training ends because of the budget."""
         self.stopped = True
-        self._tell(f"{self._used_up('train')}; training ends, with the best model so far")
+        log.info("%s; training ends, with the best model so far", self._used_up("train"))
 
     def _used_up(self, part: str) -> str:
         noise = self.noise
-        return (
-            f"the privacy budget of the {part} rows is used up (epsilon = {noise.epsilon:g}, delta "
-            f"= {noise.delta:g}: {self.allowed} releases of a row)"
-        )
+        budget = f"epsilon = {noise.epsilon:g}, delta = {noise.delta:g}: {self.allowed} releases"
+        return f"the privacy budget of the {PART_NAMES[part]} is used up ({budget} of a row)"
 
     def _tell(self, what: str) -> None:
         if not self._told:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Callable
+from typing import Any
 
 from colonnade.errors import InputError
 
@@ -75,7 +76,7 @@ def _where_true(holds: Callable[[float], bool], low: float, high: float) -> floa
 def by_pld(multiplier: float, releases: int, delta_: float) -> float:
     """ε by privacy loss distributions: numerical convolution, an upper bound."""
     accounting = _dp_accounting()
-    from dp_accounting.pld import PLDAccountant  # pyright: ignore[reportMissingImports]
+    from dp_accounting.pld import PLDAccountant
 
     accountant = PLDAccountant()
     accountant.compose(accounting.GaussianDpEvent(multiplier), releases)
@@ -85,14 +86,14 @@ def by_pld(multiplier: float, releases: int, delta_: float) -> float:
 def by_rdp(multiplier: float, releases: int, delta_: float) -> float:
     """ε by Rényi differential privacy: an upper bound, usually some percent above."""
     accounting = _dp_accounting()
-    from dp_accounting.rdp import RdpAccountant  # pyright: ignore[reportMissingImports]
+    from dp_accounting.rdp import RdpAccountant
 
     accountant = RdpAccountant()
     accountant.compose(accounting.GaussianDpEvent(multiplier), releases)
     return float(accountant.get_epsilon(delta_))
 
 
-def _dp_accounting():  # noqa: ANN202
+def _dp_accounting() -> Any:
     try:
         import dp_accounting
     except ImportError:

@@ -9,6 +9,7 @@ Gaussian, against which Mironov ("On significance of the least significant bits"
 from __future__ import annotations
 
 import math
+
 import msgspec
 import numpy as np
 import torch
