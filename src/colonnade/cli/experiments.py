@@ -181,7 +181,8 @@ def _cores() -> int:
 
 
 def _show(outcome: Any, page: Path | None, console: Console) -> None:
-    from colonnade.experiments.table import Plan, cost_grid, privacy_grid, render, summarise
+    from colonnade.experiments.privacy_grid import privacy_grid
+    from colonnade.experiments.table import Plan, cost_grid, render, summarise
 
     plan = Plan.of(outcome.experiment.table())
     if outcome.results:

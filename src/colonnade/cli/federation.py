@@ -232,8 +232,9 @@ def _check_party_file(path: Path) -> None:
 
 def show_result(result: Result, folder: Path, console: Console) -> None:
     from colonnade.common.private_files import as_private_as
+    from colonnade.experiments.privacy_grid import privacy_grid
     from colonnade.experiments.report import write_report
-    from colonnade.experiments.table import cost_grid, planned, privacy_grid, render, summarise
+    from colonnade.experiments.table import cost_grid, planned, render, summarise
 
     plan = planned(folder)
     console.print(render(summarise([result], plan).grid()))

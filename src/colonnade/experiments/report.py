@@ -24,6 +24,7 @@ from colonnade.errors import InputError
 from colonnade.experiments import plots
 from colonnade.experiments.findings import lead, verdict
 from colonnade.experiments.page import write_page
+from colonnade.experiments.privacy_grid import privacy_grid
 from colonnade.experiments.table import (
     Grid,
     Metric,
@@ -32,7 +33,6 @@ from colonnade.experiments.table import (
     cost_grid,
     ledger_grid,
     measured,
-    privacy_grid,
     summarise,
 )
 

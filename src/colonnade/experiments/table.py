@@ -283,39 +283,6 @@ def cost_grid(results: Iterable[Result], plan: Plan | None = None) -> Grid:
     return Grid(("method", *(title for _, title, _ in spent)), rows, caption)
 
 
-RELEASED = (  # of what the rows that left are counted by
-    ("train_releases", "training rows"),
-    ("validation_releases", "validation rows"),
-    ("test_releases", "test rows"),
-)
-NEIGHBOURING = (
-    "Noise on encodings, and what it is worth for the row that left most often, at most over all "
-    "runs; sigma and clip are in the unit of an encoding. Neighbouring are two tables that differ "
-    "in one client's columns of one row. Not covered: what a client's encoder, having learnt from "
-    "that row, tells by other rows."
-)
-
-
-def privacy_grid(results: Iterable[Result], plan: Plan | None = None) -> Grid | None:
-    """What noise is worth, by method; None where no method has any."""
-    newest = list({result.key: result for result in results}.values())
-    plan = (plan or Plan()).joined(newest)
-    noised = [r for r in newest if r.privacy]
-    if not noised:
-        return None
-    rows = []
-    for method in plan.methods:
-        runs = [r.privacy for r in noised if r.method == method]
-        keys = ("delta", "sigma", "clip", *(key for key, _ in RELEASED))
-        figures = (f"{max(run[key] or 0 for run in runs):.4g}" for key in keys)
-        if runs:
-            endless = any(run["epsilon"] is None for run in runs)
-            epsilon = "∞" if endless else short(max(run["epsilon"] or 0 for run in runs))
-            rows.append((method, epsilon, *figures))
-    header = ("method", "ε", "δ", "sigma", "clip", *(f"releases: {name}" for _, name in RELEASED))
-    return Grid(header, tuple(rows), NEIGHBOURING)
-
-
 def _costs(results: Sequence[Result]) -> list[Cost]:
     """Real runs have one clock, the one on the wall."""
     if not real(results):
