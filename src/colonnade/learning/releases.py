@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +59,8 @@ class Releases:
     def __init__(self, algorithm: Algorithm, noise: Noise) -> None:
         self.algorithm, self.noise = algorithm, noise
         self.left = RowsLeft(algorithm.task.rows)
+        # Told before rows leave more often than before: a real party writes that down.
+        self.reserve: Callable[[str, int], None] = lambda part, times: None
         self.stopped = False  # the training ended because the budget was used up
         self._told = False
         self._check(type(algorithm))
@@ -119,10 +122,13 @@ class Releases:
         self, net: Network, value: Tensor | Absent, channel: Channel, rows: int, where: Where
     ) -> tuple[Tensor | Absent, Where]:
         part, here = PARTS[net.phase], net.here(channel.src)
-        if part != "test" and self.left.times(part, rows) > self.allowed:
+        times = self.left.times(part, rows)
+        if part != "test" and times > self.allowed:
             self._tell(f"{channel.kind}: {self._used_up(part)}; nothing more of them is sent")
             # Nobody sends, whatever `where` says.
             return value, torch.zeros(len(here), dtype=torch.bool)
+        if here and times > self.left.times(part):
+            self.reserve(part, times)
         self.left[part] += rows
         if is_absent(value):
             return value, where
@@ -135,12 +141,6 @@ class Releases:
             for i in here
         ]
         return released(value, self.noise.clip, self.sigma, sources), where
-
-    def crashed(self) -> None:
-        """After a crash, the rounds since the last checkpoint are done again, with new noise. They
-        are taken to be one epoch at most."""
-        for part in ("train", "validation"):
-            self.left[part] += self.left.rows[part] if self.left[part] else 0
 
     # -- the budget -------------------------------------------------------------------------------
 

@@ -15,11 +15,12 @@ from colonnade.errors import InputError
 from colonnade.federation.agreement.federation import Federation
 from colonnade.federation.agreement.federation_file import parse_federation
 from colonnade.federation.member.answers import Answer, Question
-from colonnade.federation.member.folder import ASKED, of_a_party
+from colonnade.federation.member.folder import RELEASED, of_a_party
 from colonnade.federation.member.member import Member
 from colonnade.network.clock import SECOND, Clock
 from colonnade.network.live.network import Live
 from colonnade.network.transport.memory import MemoryTransport
+from colonnade.testing.storm import Crew, StormSeat, Weather
 
 ALLOWED = 12
 
@@ -88,14 +89,14 @@ def test_a_row_is_answered_about_until_its_budget_is_used_up(tmp_path: Path) -> 
     assert full == [0, 1, 2], "12 = 3 epochs + 1 test + 5 and 3 answers about row 2"
     reason = "lacks some of these rows, or their privacy budget is used up"
     assert again[3].absent == {f"client{i}": reason for i in range(4)}
-    assert of_a_party(tmp_path / "client0" / ASKED), "--fresh removes it"
+    assert of_a_party(tmp_path / "client0" / RELEASED), "--fresh removes it"
 
 
 def test_a_damaged_count_of_answers_is_refused(tmp_path: Path) -> None:
     fed = federation("splitnn", epsilon=50.0, releases=ALLOWED)
     (tmp_path / "client1").mkdir()
-    (tmp_path / "client1" / ASKED).write_text('{"tests": ')
-    with pytest.raises(InputError, match=r"client1/asked.json: damaged .* start over with --fresh"):
+    (tmp_path / "client1" / RELEASED).write_text('{"tests": ')
+    with pytest.raises(InputError, match=r"client1/released.json: damaged .* --fresh"):
         calm(fed, tmp_path)
 
 
@@ -107,5 +108,38 @@ def test_who_asks_beyond_the_budget_of_its_own_rows_sends_average_columns(tmp_pa
     assert one.budget is not None
     parts = [one.part(["5"]).x for _ in range(ALLOWED)]
     within = sum(bool(x.any()) for x in parts)
-    assert within == ALLOWED - 3 - one.budget.answered.tests
+    assert within == ALLOWED - 3 - one.budget.count.tests
     assert torch.equal(parts[-1], torch.zeros_like(parts[-1]))
+
+
+def test_a_client_that_crashed_counts_at_least_what_left_it(tmp_path: Path) -> None:
+    """Rounds since its checkpoint are done again, with new noise."""
+    fed = federation("splitnn", epsilon=50.0, releases=ALLOWED)
+    truly = dict.fromkeys(fed.members, 0)  # training rows that left, over all lives
+    counted: dict[str, int] = {}
+
+    async def live(seat: StormSeat, number: int) -> None:
+        one = member(fed, seat, tmp_path, born=number + 1)
+        releases = one.algorithm.releases
+        assert releases is not None
+        leave = releases.leave
+
+        def watched(net: Any, value: Any, channel: Any, rows: int, where: Any) -> Any:
+            value, where = leave(net, value, channel, rows, where)
+            if net.phase == "training" and where is None and seat.party.startswith("client"):
+                truly[seat.party] += rows
+                if (seat.party, number) == ("client1", 0) and truly["client1"] > 400:
+                    now = crew.clock.now
+                    crew.clock.call_at(now, lambda: crew.crash("client1", now + SECOND // 50))
+            return value, where
+
+        releases.leave = watched  # pyright: ignore[reportAttributeAccessIssue]
+        await one.live()
+        counted[seat.party] = releases.left["train"]
+
+    crew = Crew(5, fed.members, live)
+    crew.storm.weather = Weather(delay=2, gust=0, duplicate=0, notice=1, ordered=True)
+    crew.run(crashes=0)
+    assert len(crew.lives["client1"]) == 2
+    for party in ("client0", "client1"):
+        assert 0 < truly[party] <= counted[party]

@@ -52,6 +52,11 @@ class Member(TrainingMember):
         aligned = len(self.own.ids) if rows is None else rows.aligned
         return RowBudget(releases, self.own, aligned, self.folder)
 
+    def resume(self, net: Live) -> None:
+        super().resume(net)
+        if self.budget is not None:
+            self.budget.take_up()
+
     @property
     def patience(self) -> float:
         return self.federation.network.patience

@@ -1,8 +1,9 @@
-"""How often a column holder has answered about each of its rows, where noise is added to encodings.
+"""How often rows have left a column holder, where noise is added to encodings.
 
-Every answer releases the rows that it is about once more, beside the releases of the training. With
-`noise = { epsilon, … }`, a party does not answer about a row any more whose budget is used up. The
-count is written down before the answer leaves. `--fresh` forgets it, as it forgets the training.
+The count is written down before rows leave, so that it holds after a crash: an epoch that has begun
+counts as a whole. Every answer releases the rows that it is about once more. With `noise = {
+epsilon, … }`, a party does not answer about a row any more whose budget is used up. `--fresh`
+forgets the count, as it forgets the training.
 """
 
 from __future__ import annotations
@@ -13,17 +14,19 @@ from pathlib import Path
 import msgspec
 
 from colonnade.common.files import replacing
-from colonnade.errors import InputError
-from colonnade.federation.member.folder import ASKED
+from colonnade.errors import ColonnadeError, InputError
+from colonnade.federation.member.folder import RELEASED
 from colonnade.federation.member.own_data import OwnData
 from colonnade.learning.releases import Releases
 
 
-class Answered(msgspec.Struct):
-    """How often, by id; and all test rows together."""
+class Count(msgspec.Struct):
+    """How often rows left, or are about to."""
 
-    tests: int = 0
-    rows: dict[str, int] = {}
+    train: int = 0  # each training row, in training
+    validation: int = 0
+    tests: int = 0  # each test row
+    answers: dict[str, int] = {}  # by id
 
 
 class RowBudget:
@@ -31,37 +34,60 @@ class RowBudget:
 
     def __init__(self, releases: Releases, own: OwnData, aligned: int, folder: Path) -> None:
         self.releases, self.own, self.aligned = releases, own, aligned
-        self.path = folder / ASKED
-        self.answered = Answered()
-        if self.path.exists():
-            try:
-                self.answered = msgspec.json.decode(self.path.read_bytes(), type=Answered)
-            except msgspec.DecodeError as error:
-                raise InputError(
-                    f"{self.path}: damaged ({error}); it holds how often rows were answered about. "
-                    "Restore it, or start over with --fresh"
-                ) from None
+        self.path = folder / RELEASED
+        self.count = self._read()
+        releases.reserve = self.reserve
+
+    def _read(self) -> Count:
+        if not self.path.exists():
+            return Count()
+        try:
+            return msgspec.json.decode(self.path.read_bytes(), type=Count)
+        except msgspec.DecodeError as error:
+            raise InputError(
+                f"{self.path}: damaged ({error}); it holds how often rows have left this party. "
+                "Restore it, or start over with --fresh"
+            ) from None
+
+    def _write(self) -> None:
+        try:
+            with replacing(self.path, durable=True) as partial:
+                partial.write_bytes(msgspec.json.encode(self.count))
+        except OSError as error:
+            raise ColonnadeError(
+                f"{self.path}: cannot be written ({error.strerror or error}), and no row leaves "
+                "uncounted; make room, and start this party again"
+            ) from error
+
+    def take_up(self) -> None:
+        """After a restart: what left since the last checkpoint counts, too."""
+        left = self.releases.left
+        for part in ("train", "validation"):
+            left[part] = max(left[part], getattr(self.count, part) * left.rows[part])
+
+    def reserve(self, part: str, times: int) -> None:
+        if part != "test" and times > getattr(self.count, part):
+            setattr(self.count, part, times)
+            self._write()
 
     def allows(self, ids: Sequence[str] | None) -> bool:
         """Whether an answer about these rows (None: the test rows) is within the budget."""
-        known, left = self.answered, self.releases.left
+        count = self.count
         if ids is None:
-            most = known.tests + max(known.rows.values(), default=0)
+            most = count.tests + max(count.answers.values(), default=0)
         else:
-            trained = known.tests + max(left.times("train"), left.times("validation"))
-            places = self.own.positions(ids)
+            before = count.tests + max(count.train, count.validation)
             most = max(
-                known.rows.get(one, 0) + (trained if place < self.aligned else 0)
-                for one, place in zip(ids, places, strict=True)
+                count.answers.get(one, 0) + (before if place < self.aligned else 0)
+                for one, place in zip(ids, self.own.positions(ids), strict=True)
             )
         return most + 1 <= self.releases.allowed
 
     def take(self, ids: Sequence[str] | None) -> None:
         """These rows leave once more."""
-        known = self.answered
+        count = self.count
         if ids is None:
-            known.tests += 1
+            count.tests += 1
         else:
-            known.rows |= {one: known.rows.get(one, 0) + 1 for one in set(ids)}
-        with replacing(self.path) as partial:
-            partial.write_bytes(msgspec.json.encode(known))
+            count.answers |= {one: count.answers.get(one, 0) + 1 for one in set(ids)}
+        self._write()

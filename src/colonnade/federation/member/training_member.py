@@ -148,8 +148,6 @@ class TrainingMember:
             return
         far = "trained already" if self.keeping.trained_before else f"{net.resume_at:,} rounds"
         log.info("%s: going on from its checkpoint: %s", self.party, far)
-        if self.algorithm.releases is not None and not self.keeping.trained_before:
-            self.algorithm.releases.crashed()
         self.attendance.restore(kept.get("attendance"))
         self.version_before = kept.get("version")
         missed = kept.get("missed", [])
