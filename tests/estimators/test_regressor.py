@@ -85,3 +85,9 @@ def test_a_metric_of_classes_is_refused():
 def test_a_grid_search_finds_its_way():
     search = GridSearchCV(quick(epochs=5), {"lr": [1e-5, 1e-2]}, cv=2).fit(X_TRAIN, Y_TRAIN)
     assert search.best_params_ == {"lr": 1e-2}
+
+
+def test_a_label_that_is_the_same_in_all_rows_is_told():
+    with pytest.warns(UserWarning, match="all labels are 3; there is nothing to learn"):
+        model = quick(epochs=1).fit(X_TRAIN, np.full(len(X_TRAIN), 3.0))
+    np.testing.assert_allclose(model.predict(X_TEST), 3, atol=1)

@@ -6,12 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 import colonnade as cn
 from colonnade.cli import app
-from colonnade.common.metric_names import OF_CLASSES, OF_NUMBERS, key_of
+from colonnade.common.metric_names import OF_CLASSES, OF_NUMBERS, key_of, title_of
 from colonnade.common.results import read_history
 from colonnade.errors import InputError
 from colonnade.experiments.findings import PLAIN, verdict
@@ -32,14 +33,14 @@ def test_of_errors_the_lower_is_the_better(tmp_path: Path) -> None:
     outcome = cn.run(experiment("diabetes", BAD, GOOD), out=tmp_path)
     summary = summarise(outcome.results, planned(tmp_path))
     assert summary.metric.name == "test_rmse"
-    told = "Test rmse, mean ± 2 sd over 2 seeds; lower is better; best mean in bold."
+    told = "Test RMSE, mean ± 2 sd over 2 seeds; lower is better; best mean in bold."
     assert summary.caption() == told
     assert summary.winners("none") == ["good"]
     assert [method for method, _ in summary.ranking("none")] == ["good", "bad"]
     assert verdict(summary, "none", PLAIN).startswith("Without faults, good (5")
     page = write_report(tmp_path).read_text()
-    assert "validation rmse" in page
-    assert "Test r2, mean" in page, "other metrics"
+    assert "validation RMSE" in page
+    assert "Test R², mean" in page, "other metrics"
     assert "accuracy" not in page.split("Configuration")[0]
 
 
@@ -53,7 +54,7 @@ def test_the_chosen_metric_is_the_figure_of_table_report_and_curve(
     assert name == ("test_loss" if metric == "log_loss" else f"test_{metric}")
     first = read_history(tmp_path, outcome.results[0].run)[0]
     assert name.replace("test", "validation") in first
-    title = name.replace("test_", "validation ").replace("_", " ")
+    title = title_of(name.replace("test_", "validation_"))
     assert title in write_report(tmp_path).read_text()
 
 
@@ -94,7 +95,7 @@ def test_the_command_line_tells_the_figure(tmp_path: Path) -> None:
     words = ["run", str(file), "--out", str(tmp_path / "out"), "--jobs", "1"]
     shown = CliRunner().invoke(app, words)
     assert shown.exit_code == 0, shown.output
-    assert "Test mae, one seed" in shown.output
+    assert "Test MAE, one seed" in shown.output
     told = json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)
     assert {"test_rmse", "test_mae", "test_r2", "test_loss"} == set(told["results"][0]["metrics"])
 
@@ -114,3 +115,25 @@ def test_a_table_of_one_s_own_with_numbers_may_have_a_target_and_no_note_on_clas
     (result,) = cn.run(table, out=tmp_path / "out").results
     assert "rounds_to_target" in result.cost
     assert not any("classes in order" in note for note in result.notes)
+
+
+def test_test_rows_of_one_class_come_with_a_note_on_their_auc(tmp_path: Path) -> None:
+    x, y = np.arange(80.0).reshape(40, 2), np.arange(32) % 2
+    np.savez(tmp_path / "own.npz", x_train=x[:32], y_train=y, x_test=x[32:], y_test=np.ones(8, int))
+    data = {"path": str(tmp_path / "own.npz"), "parties": 2}
+    brief = GOOD | {"epochs": 1}
+    (result,) = cn.run(
+        {"name": "own", "data": data, "methods": [brief]}, out=tmp_path / "o"
+    ).results
+    assert result.metrics["test_auc"] == 0.5
+    [note] = [note for note in result.notes if "AUC" in note]
+    assert note.startswith("the 8 test rows hold one class only")
+    assert note in write_report(tmp_path / "o").read_text()
+
+
+def test_without_test_rows_no_metric_is_named(tmp_path: Path) -> None:
+    brief = GOOD | {"epochs": 1}
+    outcome = cn.run(experiment("diabetes", brief, data={"test": 0.0}), out=tmp_path)
+    summary = summarise(outcome.results, planned(tmp_path))
+    assert summary.caption() == "Nothing was measured on test rows."
+    assert "accuracy" not in write_report(tmp_path).read_text().split("Configuration")[0]

@@ -195,6 +195,10 @@ def test_a_run_that_fails_does_not_take_the_others_with_it(tmp_path: Path) -> No
     outcome = run_experiment(small(methods=methods, faults=gone, seeds=[0]), tmp_path / "out")
     assert [r.method for r in outcome.results] == ["goes on"]
     assert "client" in outcome.failures["waits · gone · seed 0"]
+    page = outcome.report().read_text()
+    assert "Failed: 1 of 2 planned runs. The same command tries them again." in page
+    assert "waits · gone · seed 0: " in page
+    assert "Unfinished" not in page
 
 
 def test_what_can_be_known_to_be_wrong_is_said_before_anything_is_written(tmp_path: Path) -> None:

@@ -156,6 +156,9 @@ class DVFL(Algorithm):
             return range(len(self.local_batches), self.unlabelled_rounds)
         return super().own_rounds(party)
 
+    def planned_releases(self, epochs: int) -> dict[str, int]:
+        return {"train": self.epochs_heard + 1, "validation": 1, "test": 1}
+
     async def train(self, net: Network) -> None:
         await self.encode(net)
         await self.compress(net)

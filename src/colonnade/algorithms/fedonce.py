@@ -66,6 +66,9 @@ class FedOnce(Algorithm):
     def epochs_alone(self) -> int:
         return self.set.client_epochs
 
+    def planned_releases(self, epochs: int) -> dict[str, int]:
+        return {"train": 1, "validation": 1, "test": 1}
+
     async def train(self, net: Network) -> None:
         await self.encoders.learn_alone(net, self.data, self.local_batches)
         await self.training.freeze(net, "encoder", "decoder")

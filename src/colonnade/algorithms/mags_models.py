@@ -42,7 +42,8 @@ class MAGSModels:
 
     def encoders(self, net: Network) -> Stack:
         a = self.algorithm
-        return a.stack(net, "encoder", a.devices, self.encoder, input_widths=self.task.widths)
+        make = lambda device: a.clipping(self.encoder(device))  # noqa: E731
+        return a.stack(net, "encoder", a.devices, make, input_widths=self.task.widths)
 
     def pupils(self) -> Pupils:
         """Devices that learn their encoders alone."""

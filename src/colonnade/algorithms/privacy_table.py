@@ -17,14 +17,15 @@ BEGIN, END = "<!-- what leaves: begin -->", "<!-- what leaves: end -->"
 def table() -> str:
     """Markdown: one row per kind of content."""
     rows = [
-        "| algorithm | content | from | to | what it tells its receiver |",
-        "|---|---|---|---|---|",
+        "| algorithm | content | from | to | what it tells its receiver | takes `noise` |",
+        "|---|---|---|---|---|---|",
     ]
     for name, kind in built_in().items():
         if not kind.exchanges:
-            rows.append(f"| `{name}` | nothing | – | – | – |")
+            rows.append(f"| `{name}` | nothing | – | – | – | – |")
         for e in kind.exchanges:
-            rows.append(f"| `{name}` | {' | '.join(e.ends)} | {e.what} |")
+            noise = "yes" if e.encodes else "–"
+            rows.append(f"| `{name}` | {' | '.join(e.ends)} | {e.what} | {noise} |")
     return "\n".join(rows)
 
 

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from colonnade.cli import experiments, federation
 from colonnade.cli.keys import keys_app
+from colonnade.common.processes import LOST
 from colonnade.common.text import paragraphs
 from colonnade.errors import ColonnadeError, InputError
 
@@ -55,7 +56,7 @@ app.add_typer(keys_app, name="keys")
 
 def main() -> None:
     """Exit codes: 0 done, 2 bad input, 1 failure."""
-    for lost in (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
+    for lost in LOST:
         signal.signal(lost, _stop)
     try:
         app(standalone_mode=True)

@@ -181,12 +181,15 @@ def _cores() -> int:
 
 
 def _show(outcome: Any, page: Path | None, console: Console) -> None:
+    from colonnade.experiments.privacy_grid import privacy_grid
     from colonnade.experiments.table import Plan, cost_grid, render, summarise
 
     plan = Plan.of(outcome.experiment.table())
     if outcome.results:
         console.print(render(summarise(outcome.results, plan).grid()))
         console.print(render(cost_grid(outcome.results, plan)))
+        if (noised := privacy_grid(outcome.results, plan)) is not None:
+            console.print(render(noised))
     for note in dict.fromkeys(note for result in outcome.results for note in result.notes):
         console.print(Text(f"Note: {note}"))
     _show_failures(outcome.failures, console)

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from colonnade.cli.options import Fresh, Json, print_json
 from colonnade.common.metric_names import decisive
+from colonnade.common.processes import stop_afterwards
 from colonnade.common.text import printable, with_reasons
 from colonnade.errors import InputError
 from colonnade.federation.member.stage import Stage
@@ -54,23 +55,24 @@ def join(
     report[/bold]. Models as "module:name" in the party file, and plugins of the federation file,
     are imported from this machine.[/dim]
     """
-    _check_party_file(file)
-    from colonnade.federation.agreement.party_file import read_party
-    from colonnade.federation.member import process
-    from colonnade.federation.member.folder import clear
-    from colonnade.federation.member.folder_lock import only_one
-    from colonnade.federation.member.status import set_up_log
-
-    party = read_party(file)
-    if fresh:
-        with only_one(party.folder, party.party):
-            clear(party.folder)
-    console = Console(stderr=True)
-    set_up_log(console)
+    who, console = str(file), Console(stderr=True)
     try:
+        with stop_afterwards():
+            _check_party_file(file)
+            from colonnade.federation.agreement.party_file import read_party
+            from colonnade.federation.member import process
+            from colonnade.federation.member.folder import clear
+            from colonnade.federation.member.folder_lock import only_one
+            from colonnade.federation.member.status import set_up_log
+        party = read_party(file)
+        who = party.party
+        if fresh:
+            with only_one(party.folder, party.party):
+                clear(party.folder)
+        set_up_log(console)
         member = process.join(party, console, once=once)
     except KeyboardInterrupt:
-        kept = f"{party.party} has left. The same command goes on from its last checkpoint."
+        kept = f"{who} has left. The same command goes on from its last checkpoint."
         console.print(Text(kept))
         raise typer.Exit(0) from None
     if member.state.result is not None:
@@ -232,12 +234,15 @@ def _check_party_file(path: Path) -> None:
 
 def show_result(result: Result, folder: Path, console: Console) -> None:
     from colonnade.common.private_files import as_private_as
+    from colonnade.experiments.privacy_grid import privacy_grid
     from colonnade.experiments.report import write_report
     from colonnade.experiments.table import cost_grid, planned, render, summarise
 
     plan = planned(folder)
     console.print(render(summarise([result], plan).grid()))
     console.print(render(cost_grid([result], plan)))
+    if (noised := privacy_grid([result], plan)) is not None:
+        console.print(render(noised))
     for note in result.notes:
         console.print(Text(f"Note: {note}"))
     with as_private_as(folder):

@@ -24,12 +24,19 @@ MetricName = Literal[
 OF_CLASSES = ("accuracy", "balanced_accuracy", "auc", "f1", "log_loss", "calibration_error")
 OF_NUMBERS = ("rmse", "mae", "r2")  # the first of each is the usual one
 UNBOUNDED = ("log_loss", "rmse", "mae")  # may be above 1
+WRITTEN = {"auc": "AUC", "f1": "F1", "rmse": "RMSE", "mae": "MAE", "r2": "R²"}  # for readers
 LOWER = ("log_loss", "calibration_error", "rmse", "mae")  # is better
 
 
 def key_of(metric: str) -> str:
     """What follows `test_` and `validation_` in results: the log loss is the loss of classes."""
     return "loss" if metric == "log_loss" else metric
+
+
+def title_of(name: str) -> str:
+    """A metric for readers, by its name in results: `test_auc` is "test AUC"."""
+    part, _, metric = name.partition("_")
+    return f"{part} {WRITTEN[metric]}" if metric in WRITTEN else name.replace("_", " ")
 
 
 def metrics_of(classes: int) -> tuple[str, ...]:

@@ -4,9 +4,34 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+LOST = (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM))  # treated like Ctrl-C
+
+
+@contextmanager
+def stop_afterwards() -> Iterator[None]:
+    """A signal to stop that comes within this block is a KeyboardInterrupt at its end. An import
+    that is interrupted may hide the interruption, or end the process without a word."""
+    asked: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may set signals
+        return
+    signals = dict.fromkeys((signal.SIGINT, *LOST))
+    before = {one: signal.getsignal(one) for one in signals}
+    before = {one: then for one, then in before.items() if callable(then)}  # not if ignored
+    for one in before:
+        signal.signal(one, lambda number, _: asked.append(number))
+    try:
+        yield
+    finally:
+        for one, then in before.items():
+            signal.signal(one, then)
+    if asked:
+        raise KeyboardInterrupt
 
 
 @contextmanager

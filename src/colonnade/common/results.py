@@ -1,9 +1,10 @@
-"""The output folder: `config.toml`, `results.jsonl`, `history/`, `ledger/`, `course/`, `models/`,
-`report.html`.
+"""The output folder: `config.toml`, `results.jsonl`, `failures.jsonl`, `history/`, `ledger/`,
+`course/`, `models/`, `report.html`.
 
-One object per run in `results.jsonl`; the curve of a run in `history/<run>.jsonl`; what left each
-party in `ledger/<run>.jsonl`; how its test went, batch by batch, in `course/<run>.jsonl`. `<run>`
-is the `run` field of the result.
+`results.jsonl` holds one object per finished run, `failures.jsonl` one per failed run. The training
+curve of a run is in `history/<run>.jsonl`, what left each party in `ledger/<run>.jsonl`, and the
+figures of its test, batch by batch, in `course/<run>.jsonl`. `<run>` is the `run` field of the
+result.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from colonnade.common.files import replacing
 from colonnade.errors import InputError
 
 RESULTS = "results.jsonl"
+FAILURES = "failures.jsonl"  # there only if a run of the last command failed
 CONFIG = "config.toml"
 
 
@@ -32,6 +34,8 @@ class Result(msgspec.Struct, frozen=True):
     metrics: dict[str, float | None]  # None: not a number, the run diverged
     cost: dict[str, float | int | None]
     notes: tuple[str, ...] = ()  # about the data, e.g. that it is a subset
+    # With noise: epsilon (None: infinite), delta, sigma, clip, and how often a row left.
+    privacy: dict[str, float | int | None] = {}
 
     @property
     def key(self) -> tuple[str, str, int]:
@@ -42,6 +46,13 @@ def real(results: Sequence[Result]) -> bool:
     """Whether these are runs of real federations, whose clock is the one on the wall."""
     clocks = [(r.cost.get("virtual_seconds"), r.cost.get("wall_seconds")) for r in results]
     return bool(clocks) and all(wall and wall == virtual for virtual, wall in clocks)
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """Why a run has no result."""
+
+    run: str  # its title, such as "DVFL · none · seed 0"
+    reason: str
 
 
 class LedgerRow(msgspec.Struct, frozen=True):
@@ -60,6 +71,11 @@ def read_results(folder: Path) -> list[Result]:
     return _read_lines(folder / RESULTS, Result)
 
 
+def read_failures(folder: Path) -> list[Failure]:
+    """Runs that failed in the last command; the next one tries them again."""
+    return _read_lines(folder / FAILURES, Failure)
+
+
 def read_history(folder: Path, run: str) -> list[dict[str, float]]:
     return _read_lines(folder / "history" / f"{run}.jsonl", dict[str, Any])
 
@@ -74,8 +90,16 @@ def read_ledger(folder: Path, run: str) -> list[LedgerRow]:
 
 
 def append_result(folder: Path, result: Result) -> None:
-    with (folder / RESULTS).open("ab") as file:
-        file.write(msgspec.json.encode(result) + b"\n")
+    _append(folder / RESULTS, result)
+
+
+def append_failure(folder: Path, failure: Failure) -> None:
+    _append(folder / FAILURES, failure)
+
+
+def _append(path: Path, row: msgspec.Struct) -> None:
+    with path.open("ab") as file:
+        file.write(msgspec.json.encode(row) + b"\n")
 
 
 def write_lines(path: Path, rows: Iterable[Any]) -> None:

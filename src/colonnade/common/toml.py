@@ -54,6 +54,9 @@ def convert(value: Any, kind: type[T], where: str) -> T:
 
 def _complaint(value: Any, hint: Any, where: str) -> str:
     """Which part of the value does not fit, and what was expected there."""
+    for kind in _alternatives(hint) if isinstance(value, dict) else ():
+        if hasattr(kind, "__struct_fields__"):
+            known_keys(value, kind.__struct_fields__, where)
     for inner, inner_hint, place in _parts(value, hint, where):
         if inner is msgspec.UNSET:
             return f"{place}: missing"

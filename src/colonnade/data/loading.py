@@ -14,7 +14,7 @@ from colonnade.common.metric_names import Weights, check_metric
 from colonnade.data import datasets, mapping, partition, tables
 from colonnade.data.catalogue import Split
 from colonnade.data.partition import Part, Partition, Rows, VerticalData
-from colonnade.data.raw import Array, Raw, check_finite, idle_note
+from colonnade.data.raw import Array, Raw, check_finite, idle_note, one_label_notes
 from colonnade.data.rows import Indices, RowSplit, split_rows
 from colonnade.data.scaling import Scaler
 from colonnade.data.spec import DataSpec, check_share
@@ -142,7 +142,12 @@ def _deal(
             scaler.apply(own[extra])
             for scaler, own, extra in zip(scalers, held, chosen.extra, strict=False)
         ),
-        notes=(*raw.cautions, *raw.notes, *notes),
+        notes=(
+            *raw.cautions,
+            *raw.notes,
+            *notes,
+            *one_label_notes(raw.classes, raw.y[chosen.validation], raw.y[chosen.test]),
+        ),
         cautions=raw.cautions,
         partition=parts,
         scalers=scalers,

@@ -165,6 +165,21 @@ def class_note(labels: Array, names: Sequence[str]) -> tuple[str, ...]:
     return (f"classes in order: {', '.join(names)}",) if wordy else ()
 
 
+def one_label_notes(classes: int, validation: Array, test: Array) -> tuple[str, ...]:
+    """Say so where all validation labels, or all test labels, are equal: AUC and R² are then not
+    defined, and the results hold a value by convention (see `learning.metrics`)."""
+    if classes:
+        told = "hold one class only: their AUC is 0.5, whatever the model answers"
+    else:
+        told = "have equal labels: their R² is 0, unless every answer is exact"
+    parts = {"validation": validation, "test": test}
+    return tuple(
+        f"the {len(y):,} {name} rows {told}"
+        for name, y in parts.items()
+        if len(y) and (y == y[0]).all()
+    )
+
+
 def idle_note(idle: Sequence[str]) -> tuple[str, ...]:
     """Columns left out of `columns` on purpose look the same as forgotten ones: say so."""
     return (f"{len(idle)} columns are held by no party: {', '.join(idle)}",) if idle else ()

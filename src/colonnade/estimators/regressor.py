@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, Self
 
 import numpy as np
@@ -25,6 +26,9 @@ class VFLRegressor(RegressorMixin, VFLEstimator):
         """Train over the parties. Bad parameters and bad data raise InputError, a ValueError."""
         self._check_parameters()
         X, y = validate_data(self, X, y, y_numeric=True)
+        if len(y) and (y == y[0]).all():
+            told = f"y: all labels are {y[0]:g}; there is nothing to learn"
+            warnings.warn(told, UserWarning, stacklevel=2)
         self._train(X, np.asarray(y, dtype=np.float64))
         return self
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from html import escape
 
 from colonnade.experiments.paired import Certainty
-from colonnade.experiments.table import Cell, Summary
+from colonnade.experiments.table import NOT_MEASURED, Cell, Summary
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def _lead(summary: Summary, voice: Voice, settings: str) -> str:
     leaders = [_leaders(summary, fault) for fault in contested]
     alone = [found[0] for found in leaders if len(found) == 1]
     if not leaders:
-        return "Nothing was measured on test rows."
+        return NOT_MEASURED
     if len(summary.plan.methods) == 1:
         return f"{voice.strong(leaders[0][0])} under {len(leaders)} {settings}."
     if not alone:

@@ -15,6 +15,7 @@ from colonnade.common.results import (
     RESULTS,
     Result,
     read_accuracy_by_batch,
+    read_failures,
     read_history,
     read_ledger,
     read_results,
@@ -24,6 +25,7 @@ from colonnade.errors import InputError
 from colonnade.experiments import plots
 from colonnade.experiments.findings import lead, verdict
 from colonnade.experiments.page import write_page
+from colonnade.experiments.privacy_grid import privacy_grid
 from colonnade.experiments.table import (
     Grid,
     Metric,
@@ -67,6 +69,7 @@ def write_report(folder: Path) -> Path:
     verdicts = [Markup(text) for fault in plan.faults if (text := verdict(summary, fault))]
     others = [name for name in measured(results) if name != summary.metric.name]
     tested = any(summary.ranking(fault) for fault in plan.faults)  # there may be no test rows
+    grids = [summary.grid(), cost_grid(results, plan), privacy_grid(results, plan)]
     return write_page(
         folder,
         "report.html",
@@ -75,11 +78,12 @@ def write_report(folder: Path) -> Path:
         notes=list(dict.fromkeys(note for result in results for note in result.notes)),
         lead=verdicts[0] if len(verdicts) == 1 else Markup(lead(summary)),
         verdicts=verdicts if len(verdicts) > 1 else [],
+        failures=[f"{failed.run}: {failed.reason}" for failed in read_failures(folder)],
         done=len(results),
         planned=plan.runs,
         seeds=plan.seeds,
         results=plots.final_figures(summary) if tested else [],
-        grids=[summary.grid(), cost_grid(results, plan)],
+        grids=[grid for grid in grids if grid is not None],
         other_metrics=[summarise(results, plan, name).grid() for name in others],
         styles=plots.method_styles(plan.methods),
         while_predicting=_while_predicting(read),

@@ -127,7 +127,9 @@ def _tested(
 ) -> Result:
     started = time.perf_counter()
     algorithm.set, net = cell.settings.resolved(), net.facing(cell.fault)
-    spent = net.now
+    spent, releases = net.now, algorithm.releases
+    if releases is not None:
+        releases.left["test"] = 0  # the test of another cell happened in another world
     metrics = drive(algorithm.evaluate(net))
     messages, sent = net.ledger.total(*LEARNING)
     cost: dict[str, float | int | None] = {
@@ -149,7 +151,10 @@ def _tested(
     cost["wall_seconds"] = round(took + time.perf_counter() - started, 3)
     numbers = {key: value if math.isfinite(value) else None for key, value in metrics.items()}
     method, faults = cell.settings.name, cell.fault.name
-    return Result(method, faults, cell.seed, cell.run, numbers, cost, data.notes)
+    notes, privacy = data.notes, {}
+    if releases is not None:
+        notes, privacy = (*notes, *releases.notes()), releases.facts()
+    return Result(method, faults, cell.seed, cell.run, numbers, cost, notes, privacy)
 
 
 def per_prediction(algorithm: Algorithm, net: Network) -> float:

@@ -21,8 +21,11 @@ from colonnade.algorithms import is_local
 from colonnade.common.processes import die_with_parent, one_thread
 from colonnade.common.results import (
     CONFIG,
+    FAILURES,
     RESULTS,
+    Failure,
     Result,
+    append_failure,
     append_result,
     read_results,
     slug,
@@ -140,6 +143,7 @@ def run_experiment(
     except InputError as error:
         raise InputError(f"{source}: {error}") from None
     prepare(experiment, folder, fresh)
+    (folder / FAILURES).unlink(missing_ok=True)  # they are tried again
     finished = {result.key: result for result in read_results(folder)}
     if finished:
         write_results(folder, list(finished.values()))  # without a line cut off by an interruption
@@ -156,6 +160,7 @@ def run_experiment(
             finished[outcome.key] = outcome
         else:
             failures[run.title(experiment)] = str(outcome)
+            append_failure(folder, Failure(run.title(experiment), str(outcome)))
         observer.finish(run.name)
 
     if jobs == 1 or len(work) == 1 or not portable(experiment):
@@ -202,7 +207,7 @@ def prepare(experiment: Experiment, folder: Path, fresh: bool) -> None:
     if fresh and config.exists():
         for part in ("history", "ledger", "course", "models"):
             shutil.rmtree(folder / part, ignore_errors=True)
-        for part in (RESULTS, "report.html"):
+        for part in (RESULTS, FAILURES, "report.html"):
             (folder / part).unlink(missing_ok=True)
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
-from colonnade.common.metric_names import main_metric
+from colonnade.common.metric_names import main_metric, title_of
 from colonnade.common.results import CONFIG, LedgerRow, Result, real
 from colonnade.experiments.paired import Certainty, certainty
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 ACCURACY = "test_accuracy"
 NOTHING = "–"
+NOT_MEASURED = "Nothing was measured on test rows."
 UNITS = {  # of fractions, beside all accuracies
     "active_rand": "%",
     "active_best": "%",
@@ -118,7 +119,7 @@ class Metric:
 
     @property
     def title(self) -> str:
-        return self.name.replace("_", " ") + (f" ({self.unit})" if self.unit else "")
+        return title_of(self.name) + (f" ({self.unit})" if self.unit else "")
 
     @property
     def scale(self) -> float:
@@ -208,6 +209,8 @@ class Summary:
         return [method for method, cell in ranking if self.metric.text(cell.mean) == best]
 
     def caption(self) -> str:
+        if not self.cells:
+            return NOT_MEASURED
         label = self.metric.title[:1].upper() + self.metric.title[1:]
         seeds = len(self.plan.seeds)
         text = f"{label}, mean ± 2 sd over {seeds} seeds" if seeds > 1 else f"{label}, one seed"

@@ -34,6 +34,7 @@ from colonnade.learning.declare import (
 )
 from colonnade.learning.goal import LABEL, LabelScale, spread
 from colonnade.learning.models import encoder_widths, make_encoder, make_head
+from colonnade.learning.releases import Releases
 from colonnade.learning.settings import Settings
 from colonnade.learning.state import State
 from colonnade.learning.task import Batches, Holding, LocalBatches, Part, Task
@@ -43,6 +44,7 @@ from colonnade.models.optim import Optimizer
 from colonnade.models.stack import Stack
 from colonnade.network import Group, Network, is_absent, locally
 from colonnade.network.network import World
+from colonnade.privacy.noise import ClipRows
 
 PREDICT_ROWS = 4096  # rows per exchange when nothing can fail
 
@@ -87,6 +89,7 @@ class Algorithm(ABC):
         self.loss: Loss = task.goal.training_loss(torch.zeros(0, dtype=torch.int64))
         self.training = self.control(self)
         self.set.check(task)
+        self.releases = None if self.set.noise is None else Releases(self, self.set.noise)
 
     @cached_property
     def groups(self) -> tuple[Group, ...]:
@@ -155,6 +158,8 @@ class Algorithm(ABC):
         self.data = Holding.at(net, data, self.columns, self.labels, pooled=self.pooled)
         locally(self._look_at_labels, self.data.train.y)
         self.build(net)
+        if self.releases is not None:
+            self.releases.join(net)
         if not self.task.classes:
             self._scale_labels(net)
 
@@ -223,11 +228,17 @@ class Algorithm(ABC):
 
         def make(i: int) -> nn.Module:
             encoder = make_encoder(spec, task.widths[i], task.shapes[i])
-            if width is None:
-                return encoder
-            return nn.Sequential(encoder, nn.Linear(self.embedding_widths[i], width))
+            if width is not None:
+                encoder = nn.Sequential(encoder, nn.Linear(self.embedding_widths[i], width))
+            return self.clipping(encoder)
 
         return self.stack(net, "encoder", clients, make, input_widths=task.widths, **overrides)
+
+    def clipping(self, encoder: nn.Module) -> nn.Module:
+        """With `noise`, an encoder that clips by itself what `send` would clip: so the gradients
+        that it is sent pass through the clipping."""
+        noise = self.set.noise
+        return encoder if noise is None else nn.Sequential(encoder, ClipRows(noise.clip))
 
     def head_stack(self, net: Network, holder: Group, width: int, **overrides: Any) -> Stack:
         """The label holder's head on inputs of a width, as the settings describe it."""
@@ -296,6 +307,11 @@ class Algorithm(ABC):
     def batches(self, rows: int, size: int, epochs: int) -> Batches:
         """The schedule of the training with labels: `size` of so many rows in each round."""
         return Batches(rows, size, epochs, self.task.seed)
+
+    def planned_releases(self, epochs: int) -> dict[str, int]:
+        """How often one row's encoding leaves its party, by part of the data, in so many epochs
+        with labels. Usually once in each epoch, and validation rows once after each."""
+        return {"train": epochs, "validation": epochs, "test": 1}
 
     def predict_rows(self, net: Network) -> int:
         """Rows per exchange of a prediction: faults hold for a batch, as in training."""

@@ -105,6 +105,8 @@ class Exchange:
     last axis: a number, or the name of the algorithm's attribute that holds it (a number, or one by
     sender; by receiver with `each`, unless `by` says otherwise). `each`: a sender has a message of
     its own for each receiver.
+    `encodes`: it is an encoding of the sender's own rows, so that the setting `noise` is for it;
+    unless given, that is what floating-point numbers from the column holders are.
     `kind` is the name in the ledger; the attribute's name unless given.
     """
 
@@ -119,10 +121,13 @@ class Exchange:
         by: Literal["sender", "receiver"] | None = None,
         numbers: Numbers = "float",
         bounded: bool = True,
+        encodes: bool | None = None,
         kind: str = "",
     ) -> None:
         self.src, self.dst, self.what, self.kind = src, dst, what, kind
         self.width = width
+        columns = isinstance(src, Columns) and numbers.startswith("float")
+        self.encodes = columns if encodes is None else encodes
         self.facts: Any = {"each": each, "by": by, "numbers": numbers, "bounded": bounded}
         self.name = ""
 
@@ -149,7 +154,8 @@ class Exchange:
             return self
         width = self.width if isinstance(self.width, int) else attrgetter(self.width)(algorithm)
         src, dst = (end.__get__(algorithm, owner) for end in (self.src, self.dst))
-        channel = Channel(src, dst, self.kind, width, **self.facts)
+        gate = algorithm.releases if self.encodes else None
+        channel = Channel(src, dst, self.kind, width, gate=gate, **self.facts)
         vars(algorithm)[self.name] = channel  # found there from now on
         return channel
 

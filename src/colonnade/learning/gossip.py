@@ -136,6 +136,7 @@ class Leaderless(Algorithm):
         "loss and deciding metric of every aggregator",
         width="witness_count",
         bounded=False,
+        encodes=False,
     )
     validation_told = Exchange(
         devices,
@@ -143,6 +144,7 @@ class Leaderless(Algorithm):
         "loss and deciding metric of every aggregator",
         width="witness_count",
         bounded=False,
+        encodes=False,
         kind="validation",
     )
     hops: int  # from any device to any other; set by `build`

@@ -12,6 +12,7 @@ import msgspec
 
 from colonnade.errors import InputError
 from colonnade.learning.task import Task
+from colonnade.privacy.noise import Noise
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     # Widths; below 1: shares of the columns.
     encoder: Annotated[list[int | float] | Literal["cnn"] | None, widths(shares=True)] = None
     head: Annotated[list[int] | None, WIDTHS] = None
+    noise: Noise | None = None  # on the encodings of rows that column holders send
     compile: bool = False
 
     # Keys that make no difference before the first prediction: methods that differ in nothing else
@@ -96,6 +98,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             raise InputError('encoder = "cnn": needs images split by bands or patches')
         if self.encoder == []:
             raise InputError("encoder = []: expected at least one width")
+        if self.noise is not None:
+            self.noise.check()
 
 
 @cache

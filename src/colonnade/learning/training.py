@@ -195,7 +195,8 @@ class Training:
             self.ballot.add(net, version, float(net.round), 0.0)
             _, sure = self.ballot.settle(net)
             before = before if sure is None else sure.version[1]
-        return Decision(net.round, before, batch.epoch + 1 >= self.usual, version)
+        stop = batch.epoch + 1 >= self.usual or self.budget_is_used_up(batch)
+        return Decision(net.round, before, stop, version)
 
     def measure(self, outputs: Tensor, y: Tensor) -> Validation:
         """The validation, where the labels are."""
@@ -238,6 +239,8 @@ class Training:
         go: if somebody lacks the best version or missed rounds (not `whole`), `extra_epochs`
         follow."""
         so_far = self.progress
+        if self.budget_is_used_up(batch):
+            return True, True
         over = so_far["waited"] >= self.patience or batch.epoch + 1 >= self.usual
         if over and so_far["over"] < 0:
             so_far["over"] = batch.epoch
@@ -246,6 +249,16 @@ class Training:
         spent = batch.epoch - so_far["over"] >= self.extra_epochs
         last = batch.epoch + 1 >= self.batches.epochs
         return over and (whole or spent or last), over
+
+    def budget_is_used_up(self, batch: Batch) -> bool:
+        """Whether another epoch would release rows more often than their privacy budget allows. An
+        epoch that is the last one anyway is not ended by it."""
+        releases = self.algorithm.releases
+        if releases is None or not releases.last_epoch(batch.epoch):
+            return False
+        if batch.epoch + 1 < self.usual:
+            releases.stop()
+        return True
 
     # -- models that are final before the training ends -------------------------------------------
 

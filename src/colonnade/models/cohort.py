@@ -17,9 +17,11 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
+from colonnade.privacy.noise import ClipRows
+
 log = logging.getLogger(__name__)
 
-ELEMENTWISE = (
+ROW_BY_ROW = (  # and for any number of leading axes
     nn.ReLU,
     nn.LeakyReLU,
     nn.Sigmoid,
@@ -29,6 +31,7 @@ ELEMENTWISE = (
     nn.ELU,
     nn.Softplus,
     nn.Identity,
+    ClipRows,
 )
 
 WIDE = 16  # batched products with fewer outputs than this are slow
@@ -157,7 +160,7 @@ def _plan(module: nn.Module, prefix: str = "") -> Plan | None:
     """A `Sequential` of `Linear` and activations as a list of steps; None for anything else."""
     if type(module) is nn.Linear:
         return [Linear(prefix, module.in_features, module.out_features, module.bias is not None)]
-    if isinstance(module, ELEMENTWISE):
+    if isinstance(module, ROW_BY_ROW):
         return [module]
     if type(module) is not nn.Sequential:
         return None

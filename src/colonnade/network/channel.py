@@ -4,13 +4,31 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import torch
+from torch import Tensor
 
+from colonnade.network.absent import Absent
 from colonnade.network.topology import Group
 
+if TYPE_CHECKING:
+    from colonnade.network.network import Network
+
 Numbers = Literal["float", "float16", "float32", "float64", "int32", "int64"]
+
+
+Where = Tensor | Absent | None
+
+
+class Gate(Protocol):
+    """What everything passes that is sent over a channel, before it leaves."""
+
+    def leave(
+        self, net: Network, value: Tensor | Absent, channel: Channel, rows: int, where: Where
+    ) -> tuple[Tensor | Absent, Where]:
+        """What leaves in place of `value`, and which senders send at all."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -26,6 +44,7 @@ class Channel:
     by: Literal["sender", "receiver"] | None = None  # widths; by receiver if `each`, unless given
     numbers: Numbers = "float"  # "float": torch's default type, which is float32
     bounded: bool = True  # real parties refuse numbers absurdly larger than those before
+    gate: Gate | None = None  # adds noise, and counts what leaves
 
     @property
     def by_receiver(self) -> bool:

@@ -108,6 +108,9 @@ class Network(ABC):
         links = self.links(channel.src, channel.dst)
         passage = self._passage(links, wait)
         self.step += 1
+        if channel.gate is not None:
+            assert isinstance(rows, int), f"{channel.kind}: noise is for rows of one axis"
+            value, where = channel.gate.leave(self, value, channel, rows, where)
         self._called |= {channel.src.name, channel.dst.name}
         parcel = Parcel(value, channel, links, channel.shape(rows), wait, where)
         inbox = await self._exchange(parcel, passage)

@@ -76,7 +76,7 @@ def test_a_federation_answers_with_numbers_in_the_unit_of_the_label(
     if fed.leader:  # else each device has a result of its own
         assert result.metrics == pytest.approx(one.metrics, rel=1e-5)
     assert f"test_rmse {result.metrics['test_rmse']:.4f}" in sentence(asked)
-    assert "test rmse" in write_report(tmp_path / fed.speaker).read_text()
+    assert "test RMSE" in write_report(tmp_path / fed.speaker).read_text()
 
 
 @pytest.mark.parametrize("name", FEDERATED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
@@ -185,6 +186,12 @@ def test_a_device_that_was_away_goes_on_where_the_others_are(tmp_path: Path) -> 
         result = field.members["client3"].state.result
         assert result is not None
         assert result.metrics["test_accuracy"] is not None
+        [own] = [note for note in result.notes if "client3: " in note]
+        done, total = (int(word) for word in re.findall(r"(\d+) of (\d+) rounds", own)[0])
+        assert 0 < done <= total - 5, "it tells its own absence, too"
+        others = field.members["client0"].state.result
+        assert others is not None
+        assert not any("client0: " in note for note in others.notes)
 
     field.clock.run(("story", story()))
 

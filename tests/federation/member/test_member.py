@@ -259,6 +259,20 @@ def test_files_that_differ_are_told_with_the_key(tmp_path: Path) -> None:
         clock.run(("server", server.live()), ("client0", client.live()))
 
 
+def test_the_label_holder_hears_of_a_differing_file_before_the_party_ends(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The greeting of the label holder comes before the party has noticed that it is there."""
+    fed, other = federation("splitnn"), federation("splitnn", lr=0.5)
+    clock = Clock()
+    room = MemoryTransport(clock)
+    server = member(fed, room.seat("server"), tmp_path)
+    client = member(other, room.seat("client0"), tmp_path)
+    with pytest.raises(InputError, match="file of server differs from ours"):
+        clock.run(("server", server.live()), ("client0", client.live()))
+    assert "the federation file of client0 differs from ours in method.lr" in caplog.text
+
+
 def test_rows_that_differ_are_told(tmp_path: Path) -> None:
     fed, clock = federation("splitnn"), Clock()
     room = MemoryTransport(clock)

@@ -3,6 +3,7 @@ some time and nothing else."""
 
 from __future__ import annotations
 
+import logging
 import math
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,75 @@ def test_heartbeats_without_the_message_that_is_due_stop_the_others_for_a_bounde
     result = members[fed.speaker].state.result
     assert result is not None
     assert any(OWING in note for note in result.notes)
+
+
+@pytest.mark.parametrize("algorithm", ["splitnn", "mags", "dvfl"])
+def test_a_member_that_is_connected_and_says_nothing_is_named_in_the_log(
+    algorithm: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    fed = federation(algorithm)
+    clock, members = together(fed, tmp_path)
+    silent = members.pop(OWING)
+    setattr(silent.post.transport, "publish", lambda to, data: None)  # noqa: B010
+    silent.post.listen()
+    clock.run(*[(party, one.live()) for party, one in members.items()])
+    told = [line for line in caplog.messages if f"going on without {OWING}" in line]
+    assert told
+    assert len(told) <= 2 * len(members), "not once per round"
+    assert "says nothing" in told[0]
+
+
+def test_a_member_that_falls_silent_where_nobody_waits_for_messages_is_named_as_well(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Registers of `dvfl` are read without waiting for longer than `patience`."""
+    fed = federation("dvfl")
+    clock, members = together(fed, tmp_path)
+    silent, speaker = members[OWING], members[fed.speaker]
+    publish = silent.post.transport.publish
+
+    def speak(to: str, data: bytes) -> None:
+        if silent.state.round < 5:
+            publish(to, data)
+
+    setattr(silent.post.transport, "publish", speak)  # noqa: B010
+    clock.spawn(silent.live(), OWING)
+    clock.run(*[(party, one.live()) for party, one in members.items() if party != OWING])
+    assert speaker.state.result is not None
+    assert f"{fed.speaker}: going on without {OWING}" in caplog.text
+
+
+def test_whoever_waits_for_longer_than_a_few_seconds_says_for_whom_once_per_wait(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The label holder keeps its messages to itself from round 5 on, for 18 s."""
+    caplog.set_level(logging.INFO)
+    fed = federation(silence=60.0)
+    clock, members = together(fed, tmp_path)
+    leader = members[fed.speaker]
+    publish = leader.post.transport.publish
+    held: list[tuple[str, bytes]] = []
+
+    def hold(to: str, data: bytes) -> None:
+        if leader.state.round < 5:
+            publish(to, data)
+            return
+        if not held:
+            clock.call_at(clock.now + 18 * SECOND, release)
+        held.append((to, data))
+
+    def release() -> None:
+        setattr(leader.post.transport, "publish", publish)  # noqa: B010
+        for to, data in held:
+            publish(to, data)
+
+    setattr(leader.post.transport, "publish", hold)  # noqa: B010
+    clock.run(*[(party, one.live()) for party, one in members.items()])
+    assert held
+    waits = [line for line in caplog.messages if f"waiting for {fed.speaker} for" in line]
+    assert len(waits) == len(members) - 1
+    assert {line.split(":")[0] for line in waits} == members.keys() - {fed.speaker}
 
 
 @pytest.mark.parametrize("size", [3e38, 1e20, 1e9])

@@ -481,16 +481,23 @@ def test_a_party_that_lost_its_disk_says_that_it_begins_with_new_weights(
     hall = Hall(fed, tmp_path)
     caplog.set_level("WARNING")
 
-    async def story() -> None:
+    async def story() -> Member:
         hall.start(*fed.members)
         await hall.until(lambda: hall.members[fed.speaker].state.round > 5)
         hall.kill("client1")
         shutil.rmtree(tmp_path / "client1", ignore_errors=True)
         hall.start("client1")
-        await hall.trained()
+        return await hall.trained()
 
-    hall.clock.run(("story", story()))
+    leader = hall.clock.run(("story", story()))[0]
     said = [record.getMessage() for record in caplog.records]
     told = [text for text in said if "it begins with new weights" in text]
     assert len(told) == 1
     assert told[0].startswith("client1: has no checkpoint")
+    heard = [text for text in said if text.startswith("client1: came back without a checkpoint")]
+    assert len(heard) == 1, "told by the label holder, its only neighbour"
+    result, seen = leader.state.result, leader.attendance.seen["client1"]
+    assert result is not None
+    [note] = [note for note in result.notes if note.startswith(("client1", "warning: client1"))]
+    assert f"client1: {seen.rounds:,} of {leader.attendance.rounds:,} rounds, began again" in note
+    assert seen.rounds <= leader.attendance.rounds - 5, "rounds of the lost weights do not count"

@@ -13,45 +13,82 @@ HALF = 0.5  # below that, a result comes with a warning
 class Seen(msgspec.Struct):
     rounds: int = 0
     first: int = -1  # the first round, from 0
+    start: int = 0  # the number of its last start without a checkpoint
+    anew: int = 0  # after so many rounds it came back without what it had learnt
+
+
+class Facts(msgspec.Struct, array_like=True):
+    """An attendance as a checkpoint holds it."""
+
+    rounds: int
+    seen: dict[str, Seen]
+    alone: dict[str, int]
+    next: int = 0  # 0: not in checkpoints of earlier versions
+    skipped: int = 0
 
 
 class Attendance:
-    def __init__(self, me: str, others: tuple[str, ...]) -> None:
+    """`begin`: the first round with labels; rounds before that are counted by each party alone."""
+
+    def __init__(self, me: str, others: tuple[str, ...], begin: int = 0) -> None:
+        self.me, self.begin = me, begin
         self.rounds = 0
+        self.next, self.skipped = begin, 0  # rounds that this party jumped over while it was away
         self.seen = {party: Seen() for party in others}
         self.alone = {me: 0}  # rounds without labels that a party did, as it told
 
     def count(self, round: int, there: Iterable[str]) -> None:
         self.rounds += 1
+        self.skipped += max(0, round - self.next)
+        self.next = max(self.next, round + 1)
         for party in there:
             one = self.seen[party]
             one.rounds += 1
             one.first = round if one.first < 0 else one.first
 
+    def begins_anew(self, party: str, start: int, rounds: int) -> bool:
+        """A party tells the number of its start if it had no checkpoint then, else 0. Whether what
+        it learnt in earlier rounds is lost; those rounds do not count any more. `rounds`: done so
+        far."""
+        before = self.seen[party]
+        if start in (0, before.start):
+            return False
+        before.start = start
+        if before.rounds:
+            self.seen[party] = Seen(start=start, anew=rounds)
+        return before.rounds > 0
+
     def notes(self, unlabelled: int = 0) -> list[str]:
         """A line for everybody who missed a round. `unlabelled`: so many rounds were without
         labels."""
         missed = {party: one for party, one in self.seen.items() if one.rounds < self.rounds}
-        lines = [_note(p, one.rounds, self.rounds, one.first) for p, one in missed.items()]
+        lines = [_note(p, one.rounds, self.rounds, one) for p, one in missed.items()]
         short = {p: n for p, n in self.alone.items() if p in self.seen and n < unlabelled}
-        return lines + [_note(p, n, unlabelled, 0, " without labels") for p, n in short.items()]
+        return lines + [_note(p, n, unlabelled, None, " without labels") for p, n in short.items()]
+
+    def own_notes(self) -> list[str]:
+        """A line if this party itself missed rounds."""
+        total = self.next - self.begin
+        return [_note(self.me, total - self.skipped, total, None)] if self.skipped else []
 
     def facts(self) -> Any:
-        return [self.rounds, msgspec.to_builtins(self.seen), self.alone]
+        facts = Facts(self.rounds, self.seen, self.alone, self.next, self.skipped)
+        return msgspec.to_builtins(facts)
 
     def restore(self, facts: Any) -> None:
         if facts is not None:
-            rounds, seen, alone = msgspec.convert(
-                facts, tuple[int, dict[str, Seen], dict[str, int]]
-            )
-            self.rounds = rounds
-            self.seen |= {party: one for party, one in seen.items() if party in self.seen}
-            self.alone |= alone
+            kept = msgspec.convert(facts, Facts)
+            self.rounds, self.skipped = kept.rounds, kept.skipped
+            self.next = kept.next or self.begin + kept.rounds
+            self.seen |= {party: one for party, one in kept.seen.items() if party in self.seen}
+            self.alone |= kept.alone
 
 
-def _note(party: str, rounds: int, of: int, first: int, what: str = "") -> str:
+def _note(party: str, rounds: int, of: int, seen: Seen | None, what: str = "") -> str:
     text = f"{party}: {rounds:,} of {of:,} rounds{what}"
-    if first > 1:
-        text += f", joined at {first:,}"
+    if seen is not None and seen.anew:
+        text += f", began again with new weights at {seen.anew:,}"
+    elif seen is not None and seen.first > 1:
+        text += f", joined at {seen.first:,}"
     few = rounds < HALF * of
     return f"warning: {text}; the model knows little of it" if few else text

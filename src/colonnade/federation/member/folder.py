@@ -8,9 +8,9 @@ from pathlib import Path
 from colonnade.common.files import PARTIAL
 from colonnade.common.results import CONFIG, RESULTS
 
-LOCK, STATUS, LOG = "lock", "status.json", "log.txt"
+LOCK, STATUS, LOG, RELEASED = "lock", "status.json", "log.txt", "released.json"
 KEPT = ("checkpoints", "history", "ledger", "models")  # folders
-WRITTEN = (CONFIG, RESULTS, STATUS, "report.html", "code.json", LOG, LOCK)  # files
+WRITTEN = (CONFIG, RESULTS, STATUS, "report.html", "code.json", LOG, LOCK, RELEASED)  # files
 
 
 def of_a_party(path: Path) -> bool:

@@ -64,7 +64,7 @@ class LeaderlessMember(Member):
         super().greeted(sender, note)
         strangers = len(self.meeting.strangers)
         if self.state.stage == Stage.WAITING and 2 * strangers > len(self.post.peers):
-            raise self.meeting.outvoted()
+            self.leave_unsuited(self.meeting.outvoted())
 
     async def afterwards(self) -> None:
         await self.prepare_test()
@@ -84,7 +84,7 @@ class LeaderlessMember(Member):
             notes += [f"{TESTED_WITHOUT} {with_reasons(away)}"] if away else []
             if self.version is None:
                 notes.append(self.why_not())
-            notes += self.about_the_model() + self.attendance.notes()
+            notes += self.about_the_model() + self.attendance.own_notes() + self.attendance.notes()
             self.report_result(metrics, notes)
         self.tell_tested()
         self.state.stage = Stage.ANSWERING

@@ -31,6 +31,8 @@ from colonnade.network.wire import WireError, read_note
 
 log = logging.getLogger(__name__)
 
+LACKS = "lacks some of these rows"
+OR_SPENT = ", or their privacy budget is used up"  # where there is noise
 CALLS = 64  # of the label holder's, that wait to be answered
 
 
@@ -211,8 +213,9 @@ class LedMember(Member):
     def told(self, sender: str, account: Account) -> None:
         if account.silent and account.number == self.asked:
             reasons = self.silences.setdefault(account.number, {})
+            lacks = LACKS + ("" if self.algorithm.releases is None else OR_SPENT)
             for party in self.post.peers.keys() & set(account.silent):
-                own = "lacks some of these rows" if party == sender else f"not heard by {sender}"
+                own = lacks if party == sender else f"not heard by {sender}"
                 reasons.setdefault(party, own)
             return
         self.attendance.alone[sender] = account.alone

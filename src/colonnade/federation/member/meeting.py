@@ -14,7 +14,6 @@ from colonnade.federation.member.known_code import KnownCode
 from colonnade.federation.member.messages import Greeting, text
 from colonnade.federation.member.own_data import OwnData
 from colonnade.network.live.post import Post
-from colonnade.network.wire import read_note
 
 log = logging.getLogger(__name__)
 
@@ -29,14 +28,14 @@ class Meeting:
         self.strangers: set[str] = set()  # parties that have another federation file
         self.preferring: dict[str, int] = {}  # party → which life of this party it listens to
 
-    def greeting(self) -> str:
-        """What this party tells whom it meets."""
-        own = self.own
-        return text(Greeting(self.federation.digests, own.fingerprint, dict(own.code)))
+    def greeting(self, new: bool = False) -> str:
+        """What this party tells every party that it meets. `new`: it had no checkpoint when it
+        started."""
+        own, start = self.own, self.post.born if new else 0
+        return text(Greeting(self.federation.digests, own.fingerprint, dict(own.code), start))
 
-    def greeted(self, sender: str, note: str) -> str:
+    def greeted(self, sender: str, theirs: Greeting) -> str:
         """Why this party cannot work with the sender; "" if it can."""
-        theirs = read_note(note, Greeting)
         self.codes.hear(sender, theirs.code)
         found = self._mismatch(sender, theirs)
         if not found:

@@ -6,10 +6,14 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
+
+import torch
 
 from colonnade.federation.member.answers import Answer, Question
 from colonnade.federation.member.messages import Call
+from colonnade.federation.member.row_budget import RowBudget
 from colonnade.federation.member.stage import Stage
 from colonnade.federation.member.training_member import TrainingMember
 from colonnade.learning.task import Part, pad_stack
@@ -23,6 +27,8 @@ from colonnade.network.tally import Tally
 log = logging.getLogger(__name__)
 
 TESTED_WITHOUT = "tested without"
+UNKNOWN = "that are not in my data"
+USED_UP = "whose privacy budget is used up"
 TRIES = 5  # of a test, while somebody who is there was not heard
 RETURN = 3.0  # seconds that a trained party, started again, waits for the others
 LOOK = 2 * SECOND  # between two looks at who has come back, while nobody asks
@@ -36,6 +42,20 @@ class Member(TrainingMember):
         self.asked = 0  # calls so far
         self.missed_in_test: set[str] = set()
         self._unknown = Tally(log)
+        self.budget = self._budget()
+
+    def _budget(self) -> RowBudget | None:
+        """Of the columns here, where noise is added to what is sent of them."""
+        releases, rows = self.algorithm.releases, self.federation.rows
+        if releases is None or self.own.x is None:
+            return None
+        aligned = len(self.own.ids) if rows is None else rows.aligned
+        return RowBudget(releases, self.own, aligned, self.folder)
+
+    def resume(self, net: Live) -> None:
+        super().resume(net)
+        if self.budget is not None:
+            self.budget.take_up()
 
     @property
     def patience(self) -> float:
@@ -90,7 +110,10 @@ class Member(TrainingMember):
 
     def report_result(self, metrics: dict[str, float], notes: list[str]) -> None:
         rounds = self.record.rounds(self.net.round + 1)
-        self.state.result = self.record.result(metrics, rounds, notes)
+        releases, privacy = self.algorithm.releases, {}
+        if releases is not None:
+            notes, privacy = list(dict.fromkeys([*notes, *releases.notes()])), releases.facts()
+        self.state.result = self.record.result(metrics, rounds, notes, privacy)
 
     # -- who has a part in it ---------------------------------------------------------------------
 
@@ -135,22 +158,33 @@ class Member(TrainingMember):
         raise NotImplementedError
 
     def knows(self, call: Call) -> bool:
-        """Whether this party has the rows it is asked about. If not it says nothing, which counts
-        as being absent: a made-up row would be worse."""
-        if call.ids is None or self.own.x is None or (self.own.positions(call.ids) >= 0).all():
-            return True
-        caller = call.caller or self.federation.leader or ""
-        self._unknown.add(caller, "asks about rows that are not in my data; not answering")
-        return False
+        """Whether this party has the rows it is asked about, and their privacy budget suffices. If
+        not it says nothing, which counts as being absent: a made-up row would be worse."""
+        caller, why = call.caller or self.federation.leader or "", ""
+        if call.ids is not None and self.own.x is not None:
+            why = "" if (self.own.positions(call.ids) >= 0).all() else UNKNOWN
+        if not why and self.budget is not None and not self.budget.allows(call.ids):
+            why = USED_UP
+        if why:
+            self._unknown.add(caller, f"asks about rows {why}; not answering")
+        return not why
 
     def part(self, ids: Sequence[str] | None) -> Part:
-        """The rows that are asked about, as far as they are here."""
-        if ids is None:
-            return self.algorithm.data.test
-        x: Any = ABSENT
-        if self.own.x is not None:
-            x = pad_stack([self.own.rows(ids)], max(self.algorithm.task.widths))
-        return Part(x, ABSENT, len(ids))
+        """The rows that are asked about, as far as they are here. Who asks takes part as well, and
+        does so with average columns where the privacy budget of its own is used up."""
+        part = self.algorithm.data.test
+        if ids is not None:
+            x: Any = ABSENT
+            if self.own.x is not None:
+                x = pad_stack([self.own.rows(ids)], max(self.algorithm.task.widths))
+            part = Part(x, ABSENT, len(ids))
+        if self.budget is None:
+            return part
+        if not self.budget.allows(ids):
+            self._unknown.add(self.party, f"asks about rows {USED_UP}; average columns are sent")
+            return replace(part, x=torch.zeros_like(part.x))
+        self.budget.take(ids)
+        return part
 
     def beside(self, origin: ProgramCounter, program: str, patience: float) -> Live:
         """A network for predictions, a program of their own beside the training."""

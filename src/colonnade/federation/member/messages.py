@@ -24,6 +24,7 @@ class Greeting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     digests: dict[Name, Name]  # of the federation file, by key
     rows: Name = ""  # fingerprint of the ids of the aligned rows
     code: Annotated[dict[CodeKey, Source], msgspec.Meta(max_length=32)] = {}  # of its own
+    new: Count = 0  # the number of its start, if it had no checkpoint then; else 0
 
 
 class Call(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -23,7 +23,7 @@ from torch import Tensor
 from colonnade.common.text import nearest
 from colonnade.common.user_code import Source
 from colonnade.data.partition import Rows, VerticalData
-from colonnade.data.raw import AMOUNTS, COUNTING, Array, encode_labels
+from colonnade.data.raw import AMOUNTS, COUNTING, Array, encode_labels, one_label_notes
 from colonnade.data.rows import Indices
 from colonnade.data.scaling import Scaler
 from colonnade.data.tables import Column, finite_numbers, read_columns
@@ -142,6 +142,9 @@ def _vertical(
         train=part(split.train),
         validation=part(split.validation),
         test=part(split.test),
+        notes=()
+        if y is None
+        else one_label_notes(task.classes, y.numpy()[split.validation], y.numpy()[split.test]),
     )
 
 

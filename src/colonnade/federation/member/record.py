@@ -93,7 +93,13 @@ class Record:
         found = [result for result in read_results(self.folder) if result.run == self.run]
         return found[0] if found else None
 
-    def result(self, metrics: dict[str, float], rounds: int, notes: Iterable[str]) -> Result:
+    def result(
+        self,
+        metrics: dict[str, float],
+        rounds: int,
+        notes: Iterable[str],
+        privacy: dict[str, float | int | None],
+    ) -> Result:
         messages, sent = self._sent()
         cost: dict[str, float | int | None] = {
             "rounds": rounds,
@@ -103,8 +109,8 @@ class Record:
             "wall_seconds": round(self.seconds, 3),
         }
         numbers = {key: value if math.isfinite(value) else None for key, value in metrics.items()}
-        method, seed = self.federation.method.name, self.federation.seed
-        result = Result(method, AS_IT_HAPPENED, seed, self.run, numbers, cost, tuple(notes))
+        cell = self.federation.method.name, AS_IT_HAPPENED, self.federation.seed
+        result = Result(*cell, self.run, numbers, cost, tuple(notes), privacy)
         self.keep()
         write_results(self.folder, [result])
         return result

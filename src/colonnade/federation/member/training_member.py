@@ -20,6 +20,7 @@ from colonnade.federation.member.attendance import Attendance
 from colonnade.federation.member.keeping import Keeping
 from colonnade.federation.member.known_code import KnownCode
 from colonnade.federation.member.meeting import Meeting
+from colonnade.federation.member.messages import Greeting
 from colonnade.federation.member.own_data import OwnData
 from colonnade.federation.member.record import Record
 from colonnade.federation.member.stage import Stage
@@ -37,9 +38,11 @@ from colonnade.network.program_counter import END, ProgramCounter
 from colonnade.network.quota import Quota
 from colonnade.network.tally import Tally
 from colonnade.network.transport.transport import Transport
+from colonnade.network.wire import read_note
 
 log = logging.getLogger(__name__)
 
+FAREWELL = SECOND // 2  # until a party that cannot take part ends
 SLACK = 2  # rounds that do not matter
 CHANGES = 100  # lines about one party that comes or leaves, before they are counted only
 
@@ -79,7 +82,9 @@ class TrainingMember:
         self.codes = KnownCode(folder, own.code)
         self.meeting = Meeting(federation, own, self.post, self.codes)
         self.post.greeting = self.meeting.greeting()
-        self.attendance = Attendance(self.party, tuple(self.post.peers))
+        self.attendance = Attendance(
+            self.party, tuple(self.post.peers), self.algorithm.unlabelled_rounds
+        )
         self.record = Record(folder, federation)
         self.keeping = Keeping(self.algorithm, folder, self.record, self.clock, self.facts)
         self.state = State(rounds=self.algorithm.total_rounds)
@@ -87,6 +92,7 @@ class TrainingMember:
         self.new = False  # without a checkpoint, and before its first round
         self.version_before: Any = None  # of the model that an earlier process used
         self._seen = Tally(log, first=CHANGES)
+        self._leaving = False  # because it cannot work with the others
 
     def _algorithm(self) -> Algorithm:
         algorithm = self.federation.algorithm(self.own.models)
@@ -145,6 +151,7 @@ class TrainingMember:
         """Go on from the checkpoint of an earlier process of this party."""
         if (kept := self.keeping.resume(net)) is None:
             self.new = True
+            self.post.greeting = self.meeting.greeting(new=True)
             return
         far = "trained already" if self.keeping.trained_before else f"{net.resume_at:,} rounds"
         log.info("%s: going on from its checkpoint: %s", self.party, far)
@@ -236,10 +243,29 @@ class TrainingMember:
 
     def greeted(self, sender: str, note: str) -> None:
         """Parties that cannot work together find out when they meet."""
-        found = self.meeting.greeted(sender, note)
+        theirs = read_note(note, Greeting)
+        found = self.meeting.greeted(sender, theirs)
+        if not found and self.attendance.begins_anew(sender, theirs.new, self.state.round):
+            self._seen.add(sender, "came back without a checkpoint, and began with new weights")
         waiting = self.state.stage == Stage.WAITING
         if found and sender == self.federation.leader and waiting:
-            raise Unsuited(f"{found}; all parties need the same, so ask {sender} for theirs")
+            self.leave_unsuited(
+                Unsuited(f"{found}; all parties need the same, so ask {sender} for theirs")
+            )
+
+    def leave_unsuited(self, error: Unsuited) -> None:
+        """End this process with an error in a moment. The others hear of it first: they may not
+        have had this party's greeting yet, which tells them what differs."""
+        if self._leaving:
+            return
+        self._leaving = True
+        for party in self.post.peers:
+            self.post.greet(party)
+
+        def end() -> None:
+            raise error
+
+        self.clock.call_at(self.clock.now + FAREWELL, end)
 
     def twice(self, sender: str, life: int) -> None:
         self.meeting.twice(sender, life)

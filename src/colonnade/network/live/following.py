@@ -12,7 +12,7 @@ from colonnade.network.live.generations import LedProgram
 from colonnade.network.live.messages import NACK
 from colonnade.network.live.peers import Peer
 from colonnade.network.live.post import Post
-from colonnade.network.live.waiting import AGAIN, Rejoin
+from colonnade.network.live.waiting import AGAIN, Missing, Rejoin
 from colonnade.network.program_counter import END, MAIN, ProgramCounter, after_rounds
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LOOK_ROUND = SECOND  # so long a restarted leader listens before it goes on
-SAY = 10 * SECOND  # until the first log line about missing parties; then twice as long, and so on
 
 Fresh = Callable[[], "Live"]  # a network for another attempt at the program
 Run = Callable[["Live"], Coroutine[Any, Any, Any]]
@@ -133,17 +132,3 @@ async def _wait_for_leader(post: Post, led: LedProgram, leader: Peer, around: Li
 def entry(mine: int, theirs: int, own_rounds: range) -> int:
     """Where to go on: with the others, but not past rounds that this party does by itself."""
     return max(mine, min(theirs, own_rounds.start) if mine < own_rounds.stop else theirs)
-
-
-class Missing:
-    """Logs now and then for which parties this one waits, and since when."""
-
-    def __init__(self, post: Post) -> None:
-        self.post, self.begin, self.pause = post, post.clock.now, SAY
-
-    def say(self, parties: list[str]) -> None:
-        passed = self.post.clock.now - self.begin
-        if passed >= self.pause:
-            self.pause = 2 * passed
-            seconds = passed // SECOND
-            log.info("%s: waiting for %s since %d s", self.post.party, ", ".join(parties), seconds)

@@ -7,11 +7,11 @@ from typing import Any
 
 from colonnade.network.clock import SECOND
 from colonnade.network.live.commits import WINDOW
-from colonnade.network.live.following import LOOK_ROUND, Missing, entry, finish, follow, lead
+from colonnade.network.live.following import LOOK_ROUND, entry, finish, follow, lead
 from colonnade.network.live.messages import NACK
 from colonnade.network.live.network import Live
 from colonnade.network.live.post import Post
-from colonnade.network.live.waiting import AGAIN
+from colonnade.network.live.waiting import AGAIN, Missing
 from colonnade.network.program_counter import BEGINNING, END, MAIN, ProgramCounter
 
 MAJORITY = 60.0  # seconds after which half of its neighbours are enough for an equal

@@ -95,6 +95,7 @@ class Post:
         self.on_change: Callable[[str, bool], None] = lambda party, there: None
         self.on_twice: Callable[[str, int], None] = lambda sender, life: None
         self.refusals = Tally(log)
+        self.left_behind = Tally(log)  # parties that were not waited for although they are there
 
     @property
     def refused(self) -> int:

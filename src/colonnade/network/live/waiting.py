@@ -15,7 +15,28 @@ from colonnade.network.program_counter import ProgramCounter
 
 log = logging.getLogger(__name__)
 
+NEVER = 2**63 - 1
+SILENT = 5.0  # seconds without any message, after which a party that is there counts as silent
 AGAIN = SECOND // 4  # between two negative acknowledgements to a party that is waited for
+
+
+SAY = 10 * SECOND  # until the first log line about missing parties; then twice as long, and so on
+SAY_IN_TRAINING = 5 * SECOND  # until the one log line about a wait within a program
+
+
+class Missing:
+    """Logs for which parties this one waits, and for how long so far: after `first` nanoseconds,
+    and, unless `once`, whenever the wait has doubled."""
+
+    def __init__(self, post: Post, first: int = SAY, once: bool = False) -> None:
+        self.post, self.begin, self.pause, self.once = post, post.clock.now, first, once
+
+    def say(self, parties: Sequence[str]) -> None:
+        passed = self.post.clock.now - self.begin
+        if parties and passed >= self.pause:
+            self.pause = NEVER if self.once else 2 * passed
+            seconds = passed // SECOND
+            log.info("%s: waiting for %s for %d s", self.post.party, ", ".join(parties), seconds)
 
 
 class Rejoin(Exception):
@@ -88,7 +109,7 @@ class WaitingNetwork(OnePartyNetwork):
         it says to be past the exchange, and every quarter of a second."""
         counter = counter or self.at
         ask_at, asked = self.clock.now + AGAIN, False
-        begun = self.clock.now
+        begun, missing = self.clock.now, Missing(self.post, SAY_IN_TRAINING, once=True)
         while True:
             self.check_generation()
             if ready() or (limit is not None and self.clock.now >= limit):
@@ -97,6 +118,7 @@ class WaitingNetwork(OnePartyNetwork):
             peers = [(p, known[p]) for p in dict.fromkeys(awaited()) if p in known]
             due = self.clock.now >= ask_at
             if due:
+                missing.say([party for party, _ in peers])
                 self._give_up(peers, begun)
             if due or (not asked and any(peer.reached(counter) for _, peer in peers)):
                 for party, peer in peers:
@@ -174,14 +196,25 @@ class WaitingNetwork(OnePartyNetwork):
 
         await self.attend(ready, behind, counter=mine)
         for party in behind():
-            peers[party].late.add(branch)
+            self._leave_behind(party)
+
+    def _leave_behind(self, party: str) -> None:
+        peer = self.post.peers[party]
+        peer.late.add(self.branch)
+        silent = peer.heard < peer.since or self.clock.now - peer.heard > SILENT * SECOND
+        state = "says nothing" if silent else "is behind"
+        self.post.left_behind.add(
+            self.party,
+            f"going on without {party} until it has caught up: it is there, but {state}",
+            level=logging.WARNING if silent else logging.INFO,
+        )
 
     async def company(self) -> None:
         """Until another party is there, if this one leads or nobody does. A follower waits for its
         leader anyway."""
         goes_alone = self.leads or self.leader is None
         if goes_alone and self.post.peers and not self.impatient:
-            await self.attend(lambda: bool(self.post.present()), list)
+            await self.attend(lambda: bool(self.post.present()), lambda: list(self.post.peers))
 
     def rounds_to_follow(self) -> int:
         """The round that a party should not be far behind: the leader's, or that which half of the

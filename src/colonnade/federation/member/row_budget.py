@@ -1,0 +1,93 @@
+"""How often rows have left a column holder, where noise is added to encodings.
+
+The count is written down before rows leave, so that it holds after a crash: an epoch that has begun
+counts as a whole. Every answer releases the rows that it is about once more. With `noise = {
+epsilon, … }`, a party does not answer about a row any more whose budget is used up. `--fresh`
+forgets the count, as it forgets the training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from colonnade.common.files import replacing
+from colonnade.errors import ColonnadeError, InputError
+from colonnade.federation.member.folder import RELEASED
+from colonnade.federation.member.own_data import OwnData
+from colonnade.learning.releases import Releases
+
+
+class Count(msgspec.Struct):
+    """How often rows left, or are about to."""
+
+    train: int = 0  # each training row, in training
+    validation: int = 0
+    tests: int = 0  # each test row
+    answers: dict[str, int] = {}  # by id
+
+
+class RowBudget:
+    """`aligned`: so many rows, the first ones of the party, take part in training and test."""
+
+    def __init__(self, releases: Releases, own: OwnData, aligned: int, folder: Path) -> None:
+        self.releases, self.own, self.aligned = releases, own, aligned
+        self.path = folder / RELEASED
+        self.count = self._read()
+        releases.reserve = self.reserve
+
+    def _read(self) -> Count:
+        if not self.path.exists():
+            return Count()
+        try:
+            return msgspec.json.decode(self.path.read_bytes(), type=Count)
+        except msgspec.DecodeError as error:
+            raise InputError(
+                f"{self.path}: damaged ({error}); it holds how often rows have left this party. "
+                "Restore it, or start over with --fresh"
+            ) from None
+
+    def _write(self) -> None:
+        try:
+            with replacing(self.path, durable=True) as partial:
+                partial.write_bytes(msgspec.json.encode(self.count))
+        except OSError as error:
+            raise ColonnadeError(
+                f"{self.path}: cannot be written ({error.strerror or error}), and no row leaves "
+                "uncounted; make room, and start this party again"
+            ) from error
+
+    def take_up(self) -> None:
+        """After a restart: what left since the last checkpoint counts, too."""
+        left = self.releases.left
+        for part in ("train", "validation"):
+            left[part] = max(left[part], getattr(self.count, part) * left.rows[part])
+
+    def reserve(self, part: str, times: int) -> None:
+        if part != "test" and times > getattr(self.count, part):
+            setattr(self.count, part, times)
+            self._write()
+
+    def allows(self, ids: Sequence[str] | None) -> bool:
+        """Whether an answer about these rows (None: the test rows) is within the budget."""
+        count = self.count
+        if ids is None:
+            most = count.tests + max(count.answers.values(), default=0)
+        else:
+            before = count.tests + max(count.train, count.validation)
+            most = max(
+                count.answers.get(one, 0) + (before if place < self.aligned else 0)
+                for one, place in zip(ids, self.own.positions(ids), strict=True)
+            )
+        return most + 1 <= self.releases.allowed
+
+    def take(self, ids: Sequence[str] | None) -> None:
+        """These rows leave once more."""
+        count = self.count
+        if ids is None:
+            count.tests += 1
+        else:
+            count.answers |= {one: count.answers.get(one, 0) + 1 for one in set(ids)}
+        self._write()

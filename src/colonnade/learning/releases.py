@@ -1,0 +1,193 @@
+"""Noise on the encodings that column holders send, and how often each row has left.
+
+With the setting `noise`, everything that an algorithm sends over an exchange of encodings passes
+here: it is clipped, noise is added, and its rows are counted. Algorithms need not do anything for
+it. Rows are counted by part of the data. An epoch sends each training row once, a validation each
+validation row once, so the number of releases of a row is the number of rows that left by the
+number of rows there are, rounded up. A message that a fault keeps from leaving is counted as well.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from colonnade.errors import InputError
+from colonnade.learning.declare import Exchange, declared
+from colonnade.learning.state import Numbers
+from colonnade.network import Group, Network, is_absent
+from colonnade.network.absent import Absent
+from colonnade.network.channel import Channel, Where
+from colonnade.privacy import accountant
+from colonnade.privacy.noise import Noise, released
+
+if TYPE_CHECKING:
+    from colonnade.learning.algorithm import Algorithm
+
+log = logging.getLogger(__name__)
+
+PARTS = {
+    "training": "train",
+    "supervision": "train",
+    "validation": "validation",
+    "inference": "test",
+}
+PART_NAMES = {"train": "training rows", "validation": "validation rows", "test": "test rows"}
+
+
+class RowsLeft(Numbers):
+    """Rows that left, by part of the data."""
+
+    def __init__(self, rows: dict[str, int]) -> None:
+        super().__init__(train=0, validation=0, test=0)
+        self.rows = rows
+
+    def times(self, part: str, more: int = 0) -> int:
+        """How often a row of this part has left, at most; with `more` rows that are about to."""
+        return -(-(self[part] + more) // max(1, self.rows[part]))
+
+
+class Releases:
+    """See the module. It is the gate of the channels of encodings."""
+
+    def __init__(self, algorithm: Algorithm, noise: Noise) -> None:
+        self.algorithm, self.noise = algorithm, noise
+        self.left = RowsLeft(algorithm.task.rows)
+        # Told before rows leave more often than before: a real party writes that down.
+        self.reserve: Callable[[str, int], None] = lambda part, times: None
+        self.stopped = False  # the training ended because the budget was used up
+        self._told = False
+        self._check(type(algorithm))
+
+    def _check(self, kind: type[Algorithm]) -> None:
+        sent = [exchange for exchange in declared(kind, Exchange) if exchange.encodes]
+        if not sent:
+            raise InputError(
+                f"noise: is added to encodings of rows that column holders send, and {kind.name} "
+                "sends none; leave it out"
+            )
+        own = [exchange.kind for exchange in sent if exchange.facts["each"]]
+        if own:
+            raise InputError(
+                f"noise: {kind.name} sends each receiver an encoding of its own ({own[0]}), which "
+                "is not supported; leave it out"
+            )
+        if self.noise.releases is not None and (least := self._planned(1)) > self.noise.releases:
+            raise InputError(
+                f"noise.releases = {self.noise.releases}: but {kind.name} sends a row's encoding "
+                f"{least} times with these settings, even if it learns for one epoch"
+            )
+
+    def join(self, net: Network) -> None:
+        """Column holders, and a label holder that leads, keep the count through a crash."""
+        a = self.algorithm
+        parties = (*a.columns.parties, *(a.labels.parties if a.led else ()))
+        self.algorithm.keeps(
+            net, "left", Group("counting", tuple(dict.fromkeys(parties)), "owner"), self.left
+        )
+
+    # -- how much noise ---------------------------------------------------------------------------
+
+    def _planned(self, epochs: int) -> int:
+        """Releases of the row that leaves most often."""
+        planned, rows = self.algorithm.planned_releases(epochs), self.algorithm.task.rows
+        return max(times for part, times in planned.items() if rows[part])
+
+    @cached_property
+    def allowed(self) -> float:
+        """Releases of one row, at most; without `epsilon` as many as there are."""
+        if self.noise.epsilon is None:
+            return math.inf
+        return self.noise.releases or self._planned(self.algorithm.training.batches.epochs)
+
+    @cached_property
+    def sigma(self) -> float:
+        """Standard deviation of the noise."""
+        noise = self.noise
+        if noise.sigma is not None:
+            return noise.sigma
+        assert noise.epsilon is not None
+        z = accountant.multiplier_for(noise.epsilon, noise.delta, int(self.allowed))
+        return 2 * noise.clip * z
+
+    # -- what leaves ------------------------------------------------------------------------------
+
+    def leave(
+        self, net: Network, value: Tensor | Absent, channel: Channel, rows: int, where: Where
+    ) -> tuple[Tensor | Absent, Where]:
+        part, here = PARTS[net.phase], net.here(channel.src)
+        times = self.left.times(part, rows)
+        if part != "test" and times > self.allowed:
+            self._tell(f"{channel.kind}: {self._used_up(part)}; nothing more of them is sent")
+            # Nobody sends, whatever `where` says.
+            return value, torch.zeros(len(here), dtype=torch.bool)
+        if here and times > self.left.times(part):
+            self.reserve(part, times)
+        self.left[part] += rows
+        if is_absent(value):
+            return value, where
+        width = channel.width
+        sources = [
+            (
+                net.secrets(channel.src.parties[i], "noise", channel.kind, *net.at),
+                width if isinstance(width, int) else width[i],
+            )
+            for i in here
+        ]
+        return released(value, self.noise.clip, self.sigma, sources), where
+
+    # -- the budget -------------------------------------------------------------------------------
+
+    def last_epoch(self, epoch: int) -> bool:
+        """Whether the budget does not suffice for the epoch after this one. Rounds that were done
+        again count where somebody leads; else everybody must come to the same conclusion."""
+        if self.allowed == math.inf:
+            return False
+        planned = self.algorithm.planned_releases(epoch + 1)
+        parts = [part for part in ("train", "validation") if self.algorithm.task.rows[part]]
+        again = max(self.left.times(part) - planned[part] for part in parts)
+        more = max(0, again) if self.algorithm.led else 0
+        after = self.algorithm.planned_releases(epoch + 2)
+        return any(after[p] > planned[p] and after[p] + more > self.allowed for p in parts)
+
+    def stop(self) -> None:
+        """The training ends because of the budget."""
+        self.stopped = True
+        log.info("%s; training ends, with the best model so far", self._used_up("train"))
+
+    def _used_up(self, part: str) -> str:
+        noise = self.noise
+        budget = f"epsilon = {noise.epsilon:g}, delta = {noise.delta:g}: {self.allowed} releases"
+        return f"the privacy budget of the {PART_NAMES[part]} is used up ({budget} of a row)"
+
+    def _tell(self, what: str) -> None:
+        if not self._told:
+            log.warning("%s", what)
+        self._told = True
+
+    # -- what results tell ------------------------------------------------------------------------
+
+    def facts(self) -> dict[str, Any]:
+        """Noise, and ε of the row that left most often, as far as this process knows."""
+        noise, times = self.noise, {part: self.left.times(part) for part in self.left}
+        z = accountant.multiplier(noise.clip, self.sigma)
+        epsilon = accountant.epsilon(z, max(times.values()), noise.delta)
+        return {
+            "epsilon": epsilon if math.isfinite(epsilon) else None,
+            "delta": noise.delta,
+            "sigma": self.sigma,
+            "clip": noise.clip,
+            "releases": max(times.values()),
+            **{f"{part}_releases": number for part, number in times.items()},
+        }
+
+    def notes(self) -> tuple[str, ...]:
+        if not self.stopped:
+            return ()
+        return (f"{self._used_up('train')}: training ended early, with the best model so far",)

@@ -1,0 +1,96 @@
+"""Noise on encodings: the key `noise` of a method, clipping and Gaussian noise.
+
+A party clips each row of an encoding to the L2 norm `clip` and adds Gaussian noise of standard
+deviation `sigma` to every number, before the encoding leaves. What that is worth is in
+accountant.py. Noise is computed in floating point: its lowest bits are not those of an ideal
+Gaussian, against which Mironov ("On significance of the least significant bits", 2012) warns.
+"""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from colonnade.common.randomness import Randomness
+from colonnade.errors import InputError
+
+WITHIN = 1 - 1e-6  # of the norm `clip`: rounding must not carry a clipped row beyond it
+
+
+class Noise(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`noise = { clip, sigma }`, or `{ clip, epsilon, delta }`: then sigma follows from what a run
+    will release."""
+
+    clip: float  # L2 norm of a row of an encoding, at most
+    sigma: float | None = None  # standard deviation of the noise on every number
+    epsilon: float | None = None  # of a row, over all its releases
+    delta: float = 1e-5
+    releases: int | None = None  # of a row, that epsilon is for; as many as are planned
+
+    def check(self) -> None:
+        """Raises InputError, naming the key, for values that cannot work."""
+        both = "either sigma (the noise) or epsilon (what it is worth)"
+        if self.sigma is None and self.epsilon is None:
+            raise InputError(f"noise: has neither sigma nor epsilon; expected {both}")
+        if self.sigma is not None and self.epsilon is not None:
+            raise InputError(f"noise: has sigma and epsilon; expected {both}")
+        if self.releases is not None and self.epsilon is None:
+            raise InputError("noise.releases: is a budget together with epsilon; leave it out")
+        wrong = [
+            ("clip", "a number above 0", 0 < self.clip < math.inf),
+            ("sigma", "0 or more", self.sigma is None or 0 <= self.sigma < math.inf),
+            ("epsilon", "a number above 0", self.epsilon is None or 0 < self.epsilon < math.inf),
+            ("delta", "a number above 0, below 1", 0 < self.delta < 1),
+            ("releases", "1 or more", self.releases is None or self.releases >= 1),
+        ]
+        for key, expected, holds in wrong:
+            if not holds:
+                raise InputError(f"noise.{key} = {getattr(self, key):g}: expected {expected}")
+
+
+def clipped(x: Tensor, clip: float) -> Tensor:
+    """Rows (the last axis) that are longer than `clip`, shortened to it. Can be differentiated: the
+    gradient of a shortened row loses its part along the row, and shrinks as the row did."""
+    norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float64)
+    within = torch.where(norm > clip, WITHIN, 1.0)
+    return x * (within * (clip / norm.clamp(min=clip))).to(x.dtype)
+
+
+class ClipRows(nn.Module):
+    """The last layer of an encoder whose encodings are clipped: so gradients that come back pass
+    through the clipping."""
+
+    def __init__(self, clip: float) -> None:
+        super().__init__()
+        self.clip = clip
+
+    def forward(self, x: Tensor) -> Tensor:
+        return clipped(x, self.clip)
+
+
+def gaussian(source: Randomness, *shape: int) -> Tensor:
+    """Independent standard normal numbers (Box and Muller, 1958), from uniform ones of 53 bits.
+    float64"""
+    count = math.prod(shape)
+    pairs = -(-count // 2)
+    words = source.words(4 * pairs).astype(np.uint64)
+    whole = (words[0::2] << np.uint64(21)) | (words[1::2] >> np.uint64(11))
+    uniform = (whole.astype(np.float64) + 1) * 2.0**-53  # above 0, at most 1
+    radius, angle = np.sqrt(-2 * np.log(uniform[:pairs])), 2 * np.pi * uniform[pairs:]
+    normal = np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])
+    return torch.from_numpy(normal[:count].reshape(shape))
+
+
+def released(x: Tensor, clip: float, sigma: float, sources: list[tuple[Randomness, int]]) -> Tensor:
+    """What may leave of encodings. x [members, rows, width]; `sources`: by member, its randomness
+    and the true width of its encodings; the rest is padding. What is not a finite number leaves as
+    0."""
+    x = clipped(torch.nan_to_num(x.detach(), 0.0, 0.0, 0.0), clip)
+    for member, (source, width) in enumerate(sources if sigma else ()):
+        noise = gaussian(source, x.shape[1], width)
+        x[member, :, :width] += (sigma * noise).to(x.dtype)
+    return x

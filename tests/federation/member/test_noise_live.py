@@ -1,0 +1,145 @@
+"""Noise in a real federation, in virtual time: counted through crashes, and in answers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.federation.member.test_member import calm, member
+
+from colonnade.common.randomness import SystemRandomness
+from colonnade.common.results import read_results
+from colonnade.errors import InputError
+from colonnade.federation.agreement.federation import Federation
+from colonnade.federation.agreement.federation_file import parse_federation
+from colonnade.federation.member.answers import Answer, Question
+from colonnade.federation.member.folder import RELEASED, of_a_party
+from colonnade.federation.member.member import Member
+from colonnade.network.clock import SECOND, Clock
+from colonnade.network.live.network import Live
+from colonnade.network.transport.memory import MemoryTransport
+from colonnade.testing.storm import Crew, StormSeat, Weather
+
+ALLOWED = 12
+
+
+def federation(name: str, **noise: Any) -> Federation:
+    keys = {"client_epochs": 2} if name == "fedonce" else {}
+    method = {"algorithm": name, "epochs": 3, "noise": {"clip": 1.0, **noise}, **keys}
+    data = {"dataset": "digits", "rows": 300}
+    network = {"gather": 5.0, "patience": 0.5}
+    return parse_federation(
+        {"name": "test", "data": data, "method": method, "network": network}, "test"
+    )
+
+
+def asked(fed: Federation, folder: Path, ids: list[str], times: int) -> list[Answer]:
+    """What the federation answers, once trained, to the same question again and again."""
+    clock = Clock()
+    room = MemoryTransport(clock)
+    members = {party: member(fed, room.seat(party), folder) for party in fed.members}
+    speaker, answers = members[fed.speaker], []
+
+    async def somebody_asks() -> None:
+        while speaker.state.result is None:
+            await clock.sleep_until(clock.now + SECOND // 10)
+        for number in range(1, times + 1):
+            speaker.questions.append(Question(ids, answers.append))
+            speaker.wake.notify()
+            while len(answers) < number:
+                await clock.sleep_until(clock.now + SECOND // 10)
+
+    for one in members.values():
+        one.once = False
+        clock.spawn(one.live(), one.party)
+    clock.run(("somebody", somebody_asks()))
+    return answers
+
+
+def test_noise_of_real_parties_comes_from_the_operating_system() -> None:
+    assert isinstance(Live.secrets(None, "client0", "noise"), SystemRandomness)  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("name", ["splitnn", "fedonce", "mags"])
+def test_real_parties_train_with_noise_and_the_result_says_what_it_is_worth(
+    name: str, tmp_path: Path
+) -> None:
+    fed = federation(name, epsilon=50.0)
+    members = calm(fed, tmp_path)
+    (result,) = read_results(tmp_path / fed.speaker)
+    releases = members[fed.speaker].algorithm.releases
+    assert releases is not None
+    assert result.privacy["train_releases"] == (1 if name == "fedonce" else 3)
+    assert 0 < (result.privacy["epsilon"] or 0) <= 50.0
+    # Planned: with the extra epochs that a real federation may need.
+    usual, extra = 3, fed.network.extra_epochs
+    assert releases.allowed == (1 if name == "fedonce" else usual + extra)
+    assert (tmp_path / fed.speaker / "config.toml").read_text().count("epsilon = 50.0") == 1
+
+
+def test_a_row_is_answered_about_until_its_budget_is_used_up(tmp_path: Path) -> None:
+    fed = federation("splitnn", epsilon=50.0, releases=ALLOWED)
+    answers = asked(fed, tmp_path, ["1", "2"], times=5)
+    # Three epochs and one test were before.
+    assert [answer.absent for answer in answers] == [{}] * 5
+    again = asked(fed, tmp_path, ["2", "3"], times=5)  # the parties start again, and know it
+    full = [i for i, answer in enumerate(again) if not answer.absent]
+    assert full == [0, 1, 2], "12 = 3 epochs + 1 test + 5 and 3 answers about row 2"
+    reason = "lacks some of these rows, or their privacy budget is used up"
+    assert again[3].absent == {f"client{i}": reason for i in range(4)}
+    assert of_a_party(tmp_path / "client0" / RELEASED), "--fresh removes it"
+
+
+def test_a_damaged_count_of_answers_is_refused(tmp_path: Path) -> None:
+    fed = federation("splitnn", epsilon=50.0, releases=ALLOWED)
+    (tmp_path / "client1").mkdir()
+    (tmp_path / "client1" / RELEASED).write_text('{"tests": ')
+    with pytest.raises(InputError, match=r"client1/released.json: damaged .* --fresh"):
+        calm(fed, tmp_path)
+
+
+def test_who_asks_beyond_the_budget_of_its_own_rows_sends_average_columns(tmp_path: Path) -> None:
+    """A device without a server asks itself, too."""
+    fed = federation("mags", epsilon=50.0, releases=ALLOWED)
+    members: dict[str, Member] = calm(fed, tmp_path)
+    one = members[fed.speaker]
+    assert one.budget is not None
+    parts = [one.part(["5"]).x for _ in range(ALLOWED)]
+    within = sum(bool(x.any()) for x in parts)
+    assert within == ALLOWED - 3 - one.budget.count.tests
+    assert torch.equal(parts[-1], torch.zeros_like(parts[-1]))
+
+
+def test_a_client_that_crashed_counts_at_least_what_left_it(tmp_path: Path) -> None:
+    """Rounds since its checkpoint are done again, with new noise."""
+    fed = federation("splitnn", epsilon=50.0, releases=ALLOWED)
+    truly = dict.fromkeys(fed.members, 0)  # training rows that left, over all lives
+    counted: dict[str, int] = {}
+
+    async def live(seat: StormSeat, number: int) -> None:
+        one = member(fed, seat, tmp_path, born=number + 1)
+        releases = one.algorithm.releases
+        assert releases is not None
+        leave = releases.leave
+
+        def watched(net: Any, value: Any, channel: Any, rows: int, where: Any) -> Any:
+            value, where = leave(net, value, channel, rows, where)
+            if net.phase == "training" and where is None and seat.party.startswith("client"):
+                truly[seat.party] += rows
+                if (seat.party, number) == ("client1", 0) and truly["client1"] > 400:
+                    now = crew.clock.now
+                    crew.clock.call_at(now, lambda: crew.crash("client1", now + SECOND // 50))
+            return value, where
+
+        releases.leave = watched  # pyright: ignore[reportAttributeAccessIssue]
+        await one.live()
+        counted[seat.party] = releases.left["train"]
+
+    crew = Crew(5, fed.members, live)
+    crew.storm.weather = Weather(delay=2, gust=0, duplicate=0, notice=1, ordered=True)
+    crew.run(crashes=0)
+    assert len(crew.lives["client1"]) == 2
+    for party in ("client0", "client1"):
+        assert 0 < truly[party] <= counted[party]
