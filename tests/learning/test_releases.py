@@ -19,7 +19,7 @@ from colonnade.experiments.run import build, drive
 from colonnade.learning.algorithm import Algorithm
 from colonnade.learning.checkpoint import Checkpoint
 from colonnade.learning.settings import Settings
-from colonnade.learning.task import Task
+from colonnade.learning.task import Batch, Task
 from colonnade.network import StackedNetwork
 from colonnade.network.channel import Channel
 from colonnade.network.faults import Client
@@ -194,13 +194,13 @@ def test_training_that_is_done_again_cannot_exceed_the_budget() -> None:
     messages = net.ledger.total("training")[0]
     assert algorithm.releases is not None
     assert algorithm.releases.left.times("train") == 3
-    before = dict(algorithm.releases.left)
+    before = algorithm.releases.left.counts["train"].clone()
     again = net.within("training")
     embedding: Channel = algorithm.embedding  # pyright: ignore[reportAttributeAccessIssue]
     inbox = drive(again.send(torch.zeros(4, 64, embedding.widest), embedding, 64))
     assert not inbox.any.any()
     assert net.ledger.total("training")[0] == messages
-    assert algorithm.releases.left == before
+    assert torch.equal(algorithm.releases.left.counts["train"], before)
 
 
 def test_a_budget_too_small_for_what_is_sent_in_any_case_is_refused() -> None:
@@ -233,3 +233,15 @@ def test_parties_that_start_again_draw_the_same_noise_and_keep_their_count(
     for party, tensors in again.tensors(new).items():
         assert all(torch.equal(v, whole.weights[party][key]) for key, v in tensors.items())
     assert facts(again) == facts(whole.algorithm)
+
+
+def test_a_row_is_counted_by_itself_however_few_others_left() -> None:
+    """A party that was away, or does rounds again, sends parts of epochs."""
+    algorithm, net = build(settings("splitnn", Noise(clip=1.0, sigma=1.0)), digits(300), 0)
+    embedding: Channel = algorithm.embedding  # pyright: ignore[reportAttributeAccessIssue]
+    for rows in ([0, 1], [1, 2], [1, 3]):
+        net.item = Batch(torch.tensor(rows))
+        drive(net.send(torch.zeros(4, 2, embedding.widest), embedding, 2))
+    assert algorithm.releases is not None
+    assert algorithm.releases.left.counts["train"][:5].tolist() == [1, 3, 1, 1, 0]
+    assert facts(algorithm)["releases"] == 3

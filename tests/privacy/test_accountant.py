@@ -35,7 +35,7 @@ def test_delta_is_what_samples_of_two_neighbouring_releases_say(
 
 
 @given(st.floats(0.05, 50), st.integers(1, 5000), st.integers(1, 5000), st.floats(1e-12, 0.1))
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 def test_epsilon_grows_with_the_releases_of_a_row(
     multiplier: float, one: int, other: int, delta: float
 ) -> None:
@@ -45,7 +45,7 @@ def test_epsilon_grows_with_the_releases_of_a_row(
 
 
 @given(st.floats(0.05, 500), st.floats(1e-12, 0.1), st.integers(1, 1000))
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 def test_the_noise_for_an_epsilon_is_worth_that_epsilon(
     epsilon: float, delta: float, releases: int
 ) -> None:

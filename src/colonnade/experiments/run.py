@@ -129,7 +129,7 @@ def _tested(
     algorithm.set, net = cell.settings.resolved(), net.facing(cell.fault)
     spent, releases = net.now, algorithm.releases
     if releases is not None:
-        releases.left["test"] = 0  # the test of another cell happened in another world
+        releases.left.tested = 0  # the test of another cell happened in another world
     metrics = drive(algorithm.evaluate(net))
     messages, sent = net.ledger.total(*LEARNING)
     cost: dict[str, float | int | None] = {

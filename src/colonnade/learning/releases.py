@@ -2,16 +2,16 @@
 
 With the setting `noise`, everything that an algorithm sends over an exchange of encodings passes
 here: it is clipped, noise is added, and its rows are counted. Algorithms need not do anything for
-it. Rows are counted by part of the data. An epoch sends each training row once, a validation each
-validation row once, so the number of releases of a row is the number of rows that left by the
-number of rows there are, rounded up. A message that a fault keeps from leaving is counted as well.
+it. Each training and validation row is counted by itself: the network knows which rows the present
+round is about. Test rows leave together. A message that a fault keeps from leaving is counted as
+well.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from torch import Tensor
 
 from colonnade.errors import InputError
 from colonnade.learning.declare import Exchange, declared
-from colonnade.learning.state import Numbers
+from colonnade.learning.state import Tensors
 from colonnade.network import Group, Network, is_absent
 from colonnade.network.absent import Absent
 from colonnade.network.channel import Channel, Where
@@ -41,16 +41,48 @@ PARTS = {
 PART_NAMES = {"train": "training rows", "validation": "validation rows", "test": "test rows"}
 
 
-class RowsLeft(Numbers):
-    """Rows that left, by part of the data."""
+class RowsLeft:
+    """How often each training and validation row left; of test rows, how many left. The same at
+    every member here. It is kept as declared state (state.py)."""
+
+    large, members = False, 0
 
     def __init__(self, rows: dict[str, int]) -> None:
-        super().__init__(train=0, validation=0, test=0)
-        self.rows = rows
+        self.rows, self.tested = rows, 0
+        counted = ("train", "validation")
+        self.counts = {part: torch.zeros(rows[part], dtype=torch.int32) for part in counted}
 
-    def times(self, part: str, more: int = 0) -> int:
-        """How often a row of this part has left, at most; with `more` rows that are about to."""
-        return -(-(self[part] + more) // max(1, self.rows[part]))
+    def times(self, part: str) -> int:
+        """How often the row of this part left that left most often."""
+        if part not in self.counts:
+            return -(-self.tested // max(1, self.rows[part]))
+        return int(self.counts[part].max()) if self.rows[part] else 0
+
+    def after(self, part: str, which: Tensor | slice) -> int:
+        """How often the most frequent of these rows will have left, when they leave once more."""
+        return int(self.counts[part][which].max()) + 1
+
+    def add(self, part: str, which: Tensor | slice, rows: int) -> None:
+        if part in self.counts:
+            self.counts[part][which] += 1
+        else:
+            self.tested += rows
+
+    def at_least(self, part: str, times: int) -> None:
+        """Every row of this part counts as having left so often."""
+        self.counts[part].clamp_(min=times)
+
+    def whole(self) -> list[Tensors]:
+        tested = {"test": torch.tensor([self.tested])}
+        return [{k: v.clone() for k, v in (self.counts | tested).items()}] * self.members
+
+    def changes(self) -> list[Tensors]:
+        return self.whole()
+
+    def restore(self, found: Sequence[Tensors]) -> None:
+        for one in found:
+            self.tested = int(one["test"])
+            self.counts = {part: one[part].clone() for part in self.counts}
 
 
 class Releases:
@@ -122,14 +154,15 @@ class Releases:
         self, net: Network, value: Tensor | Absent, channel: Channel, rows: int, where: Where
     ) -> tuple[Tensor | Absent, Where]:
         part, here = PARTS[net.phase], net.here(channel.src)
-        times = self.left.times(part, rows)
-        if part != "test" and times > self.allowed:
-            self._tell(f"{channel.kind}: {self._used_up(part)}; nothing more of them is sent")
-            # Nobody sends, whatever `where` says.
-            return value, torch.zeros(len(here), dtype=torch.bool)
-        if here and times > self.left.times(part):
-            self.reserve(part, times)
-        self.left[part] += rows
+        which = _rows_of(net, rows)
+        if part in self.left.counts:
+            times = self.left.after(part, which)
+            if times > self.allowed:
+                self._tell(f"{channel.kind}: {self._used_up(part)}; nothing more of them is sent")
+                return value, torch.zeros(len(here), dtype=torch.bool)
+            if here and times > self.left.times(part):
+                self.reserve(part, times)
+        self.left.add(part, which, rows)
         if is_absent(value):
             return value, where
         width = channel.width
@@ -175,7 +208,7 @@ class Releases:
 
     def facts(self) -> dict[str, Any]:
         """Noise, and ε of the row that left most often, as far as this process knows."""
-        noise, times = self.noise, {part: self.left.times(part) for part in self.left}
+        noise, times = self.noise, {part: self.left.times(part) for part in PART_NAMES}
         z = accountant.multiplier(noise.clip, self.sigma)
         epsilon = accountant.epsilon(z, max(times.values()), noise.delta)
         return {
@@ -191,3 +224,9 @@ class Releases:
         if not self.stopped:
             return ()
         return (f"{self._used_up('train')}: training ended early, with the best model so far",)
+
+
+def _rows_of(net: Network, rows: int) -> Tensor | slice:
+    """Which rows leave: those of the present round; where that is not known, all."""
+    found = getattr(net.item, "rows", None)
+    return found if isinstance(found, Tensor) and len(found) == rows else slice(None)

@@ -21,7 +21,7 @@ from __future__ import annotations
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Self, cast
+from typing import Any, Self, cast
 
 import numpy as np
 import torch
@@ -67,6 +67,7 @@ class Network(ABC):
         self.watch: Callable[[int], None] = lambda round: None  # told about every round begun
         # Told about every round that a program begins which runs side by side with others.
         self.watch_side_by_side: Callable[[Network], None] = lambda net: None
+        self.item: Any = None  # of the schedule: what the present round is about
         self.step = 0
         self.ledger = Ledger()
         self.everyone = Group("everyone", world.parties, "owner")

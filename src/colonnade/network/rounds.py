@@ -41,7 +41,7 @@ class Rounds(Generic[Item]):
             self.net.round = self.net.rounds_begun - 1
         if self.next >= len(self.schedule):
             self.net.step = max(self.net.step, AFTER)
-            self.net.unhurried = False
+            self.net.unhurried, self.net.item = False, None
             self.net._count_round(self.net.rounds_begun)
             raise StopAsyncIteration
         await self.net._keep_in_step()
@@ -52,4 +52,5 @@ class Rounds(Generic[Item]):
         self.net.watch(self.net.round)
         self.net._count_round(self.net.round)
         self.next += 1
-        return self.schedule[self.next - 1]
+        self.net.item = self.schedule[self.next - 1]
+        return self.net.item

@@ -115,8 +115,9 @@ def test_who_asks_beyond_the_budget_of_its_own_rows_sends_average_columns(tmp_pa
 def test_a_client_that_crashed_counts_at_least_what_left_it(tmp_path: Path) -> None:
     """Rounds since its checkpoint are done again, with new noise."""
     fed = federation("splitnn", epsilon=50.0, releases=ALLOWED)
-    truly = dict.fromkeys(fed.members, 0)  # training rows that left, over all lives
-    counted: dict[str, int] = {}
+    # How often each training row truly left, over all lives, and how often it was counted.
+    truly = {party: torch.zeros(fed.task().rows["train"]) for party in fed.members}
+    counted: dict[str, torch.Tensor] = {}
 
     async def live(seat: StormSeat, number: int) -> None:
         one = member(fed, seat, tmp_path, born=number + 1)
@@ -127,19 +128,21 @@ def test_a_client_that_crashed_counts_at_least_what_left_it(tmp_path: Path) -> N
         def watched(net: Any, value: Any, channel: Any, rows: int, where: Any) -> Any:
             value, where = leave(net, value, channel, rows, where)
             if net.phase == "training" and where is None and seat.party.startswith("client"):
-                truly[seat.party] += rows
-                if (seat.party, number) == ("client1", 0) and truly["client1"] > 400:
+                truly[seat.party][net.item.rows] += 1
+                if (seat.party, number) == ("client1", 0) and truly["client1"].sum() > 400:
                     now = crew.clock.now
                     crew.clock.call_at(now, lambda: crew.crash("client1", now + SECOND // 50))
             return value, where
 
         releases.leave = watched  # pyright: ignore[reportAttributeAccessIssue]
         await one.live()
-        counted[seat.party] = releases.left["train"]
+        counted[seat.party] = releases.left.counts["train"]
 
     crew = Crew(5, fed.members, live)
     crew.storm.weather = Weather(delay=2, gust=0, duplicate=0, notice=1, ordered=True)
     crew.run(crashes=0)
     assert len(crew.lives["client1"]) == 2
     for party in ("client0", "client1"):
-        assert 0 < truly[party] <= counted[party]
+        assert truly[party].max() > 1
+        assert (truly[party] <= counted[party]).all()
+        assert counted[party].max() <= ALLOWED

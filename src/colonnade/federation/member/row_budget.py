@@ -61,9 +61,8 @@ class RowBudget:
 
     def take_up(self) -> None:
         """After a restart: what left since the last checkpoint counts, too."""
-        left = self.releases.left
         for part in ("train", "validation"):
-            left[part] = max(left[part], getattr(self.count, part) * left.rows[part])
+            self.releases.left.at_least(part, getattr(self.count, part))
 
     def reserve(self, part: str, times: int) -> None:
         if part != "test" and times > getattr(self.count, part):
