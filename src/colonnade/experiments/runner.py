@@ -68,7 +68,7 @@ Bundle = tuple[Run, ...]  # runs that train the same models
 
 
 class Observer(Protocol):
-    """Somebody who watches the work: a progress bar, or nobody."""
+    """Is told how far the runs are: a progress bar, or `Silence`."""
 
     def begin(self, total: int, done: int) -> None: ...
     def advance(self, run: str, share: float) -> None: ...
