@@ -308,6 +308,19 @@ def test_another_programs_step_between_forward_and_backward_does_no_harm(compile
             assert torch.allclose(stack.member_state(member)[name], value, atol=1e-6), name
 
 
+def test_a_version_restored_between_forward_and_backward_does_no_harm() -> None:
+    """As when a program ends, goes back to its best version, and another one goes on."""
+    torch.manual_seed(0)
+    stack, apart = (Stack([mlp([6, 5, 4])], Optimizer("sgd", 0.1)) for _ in range(2))
+    x, gradient, best = torch.randn(1, 8, 6), torch.randn(1, 8, 4), apart.snapshot()
+    out = stack(x)
+    stack.restore(best)
+    stack.backward(out, gradient)
+    apart.backward(apart(x), gradient)
+    for name, value in apart.member_state(0).items():
+        assert torch.equal(stack.member_state(0)[name], value), name
+
+
 @pytest.mark.parametrize("compile", [False, True], ids=["eager", "compiled"])
 def test_what_is_passed_back_belongs_to_its_own_forward_computation(compile: bool) -> None:
     torch.manual_seed(0)

@@ -59,8 +59,8 @@ class Leaders:
 
     async def live(self, seat: StormSeat, life: int) -> None:
         """What a process does."""
-        party, born = seat.party, seat.clock.now // 1000 + 1
-        post = Post(WORLD, seat, leader=self.main_leader, born=born)
+        party, started = seat.party, seat.clock.now // 1000 + 1
+        post = Post(WORLD, seat, leader=self.main_leader, life=started)
         rounds, by_program = self.kept.get(party, (0, {}))
         by_program = dict(by_program)
 

@@ -32,7 +32,7 @@ class Town:
         self.clinic.on_change = lambda party, there: self.changes.append(there)
 
     def process(self, party: str, life: int) -> Post:
-        post = Post(WORLD, self.storm.seat(party), leader="clinic", born=life, grace=GRACE)
+        post = Post(WORLD, self.storm.seat(party), leader="clinic", life=life, grace=GRACE)
         post.greeting = f"life {life}"
         post.on_twice = lambda _, named: self.told.setdefault(life, []).append(named)
         post.listen()
@@ -68,7 +68,7 @@ def test_messages_of_the_first_process_count_and_both_are_told(
         second = town.process("lab", 50)  # whatever its clock says
         await town.wait(1)
         for post in (first, second):
-            post.transport.publish("clinic", letter(post.born, post.born))
+            post.transport.publish("clinic", letter(post.life, post.life))
         await town.wait(1)
         assert read(town.clinic, 100) == 100
         assert read(town.clinic, 50) is None

@@ -60,8 +60,8 @@ class Probe:
 
     async def live(self, seat: StormSeat, life: int) -> float:
         """What a process does."""
-        party, born = seat.party, seat.clock.now // 1000 + 1
-        post = self.posts[party] = Post(self.world, seat, leader=self.leader, born=born)
+        party, started = seat.party, seat.clock.now // 1000 + 1
+        post = self.posts[party] = Post(self.world, seat, leader=self.leader, life=started)
 
         def keep(round: int) -> None:
             if round % 3 == 0:

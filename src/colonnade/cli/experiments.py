@@ -82,9 +82,9 @@ def reproduce(
 ) -> None:
     """Make a published table or figure anew, with our figures beside the paper's.
 
-    Prints ours, the paper's and the difference, who is ahead where, and which of the paper's claims
-    hold. Interrupted, the same command goes on where it stopped. The output folder holds an
-    experiment folder per part, reproduction.json and report.html.
+    Prints ours, the paper's and the difference, which method is ahead where, and which of the
+    paper's claims hold. Interrupted, the same command goes on where it stopped. The output folder
+    holds an experiment folder per part, reproduction.json and report.html.
     """
     if name is None:
         _list_reproductions(as_json)
@@ -164,7 +164,8 @@ def _run(
 
 @contextmanager
 def _watched(folder: Path, console: Console) -> Iterator[Bar]:
-    """A progress bar around the work, and a word to who interrupts it."""
+    """Shows a progress bar while the block runs. After Ctrl-C it prints how to go on, and exits
+    with 1."""
     from colonnade.experiments.progress import Bar
 
     try:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from colonnade.federation.member.prediction_requests import Predicted
 
 PartyToml = Annotated[
-    Path, typer.Argument(help="The party file: who I am, my data, my keys.", metavar="PARTY.toml")
+    Path, typer.Argument(help="The party file: its name, its data, its keys.", metavar="PARTY.toml")
 ]
 Where = Annotated[
     Path,
@@ -187,8 +187,8 @@ def predict(
             "--ids",
             help="Rows, by id: 17,18,19, or @FILE with one in each line. Without an id column, and "
             "for the test rows of a built-in data set, the id is the number of the row from 1. "
-            "Default: rows of the file of who is asked that nobody trained on; of a built-in data "
-            "set, all test rows.",
+            "Default: the rows that no party trained on, in the file of the party that is asked; "
+            "of a built-in data set, all test rows.",
         ),
     ] = None,
     out: Annotated[

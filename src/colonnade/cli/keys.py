@@ -22,8 +22,8 @@ keys_app = typer.Typer(
     no_args_is_help=True,
     help=paragraphs("""Make the certificates by which the parties of a federation know each other.
 
-    One authority signs one certificate per party. Who holds the authority's key decides who takes
-    part, so one organisation keeps it, and nobody else ever sees it.
+    One authority signs one certificate per party. The holder of the authority's key decides which
+    parties take part, so one organisation keeps it and shows it to no other.
 
     The short way, if one organisation may make everybody's keys: [bold]colonnade keys make
     federation.toml[/bold], then hand each party its files.
@@ -128,7 +128,7 @@ def party(name: Party, host: Hosts = None, out: Folder = KEYS, days: Days = 365)
 def request(name: Party, host: Hosts = None, out: Folder = KEYS) -> None:
     """At a party: make a key that stays here, and a request for a certificate, NAME.csr.
 
-    Send the request to whoever holds the authority's key.
+    Send the request to the holder of the authority's key.
     """
     from colonnade.federation.keys.certificates import LOCAL, make_request
 
@@ -152,7 +152,7 @@ def sign(
     out: Folder = KEYS,
     days: Days = 365,
 ) -> None:
-    """At the authority: sign a party's request. Make sure first from whom it came."""
+    """At the authority: sign a party's request. Make sure first that it came from that party."""
     from colonnade.federation.keys.certificates import describe, sign_request
 
     made = sign_request(out, file, days=days, party=party)

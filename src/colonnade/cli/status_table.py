@@ -45,7 +45,7 @@ def _cells(told: Told) -> tuple[str, str, str]:
 
 
 def sentences(found: Mapping[str, Told]) -> Iterator[str]:
-    """How processes ended, who is away since when, and whom the model lacks."""
+    """How processes ended, which parties are away since when, and which the model lacks."""
     for name, told in found.items():
         if "invalid" in told:
             yield f"{name}: {told['invalid']}"
@@ -59,7 +59,7 @@ def sentences(found: Mapping[str, Told]) -> Iterator[str]:
 
 
 def _by_party(found: Mapping[str, Told], key: str) -> dict[str, dict[str, Any]]:
-    """What others tell of a party under this key, by whom it is told."""
+    """What the other parties tell of a party under this key, by the party that tells it."""
     result: dict[str, dict[str, Any]] = {}
     for teller, told in found.items():
         for party, fact in told.get(key, {}).items():

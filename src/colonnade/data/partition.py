@@ -81,7 +81,7 @@ class VerticalData:
     extra: tuple[Tensor, ...] = ()  # per client: unlabelled rows that only this client has
     notes: tuple[str, ...] = field(default=())  # e.g. "subset of the official training rows"
     cautions: tuple[str, ...] = ()  # those of the notes to be read before the training
-    partition: Partition | None = None  # who holds which columns, for rows that come later
+    partition: Partition | None = None  # which client holds which columns, for new rows
     scalers: tuple[Scaler, ...] = ()  # one per client, fitted on the rows it trains on
     metric: str | None = None  # the one chosen to decide; None: the usual one
     weights: Weights | None = None  # of classes, in the loss

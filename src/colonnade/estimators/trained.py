@@ -26,7 +26,7 @@ class Trained:
     settings: Settings
     fault: Fault
     task: Task
-    layout: VerticalData  # without rows: who holds which columns, and how they are scaled
+    layout: VerticalData  # without rows: which party holds which columns, and their scales
     weights: dict[str, list[dict[str, Tensor]]]  # by stack, then by member
 
     @classmethod

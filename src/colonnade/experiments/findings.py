@@ -42,7 +42,7 @@ def lead(summary: Summary, voice: Voice = HTML, settings: str = "fault settings"
 
 
 def _lead(summary: Summary, voice: Voice, settings: str) -> str:
-    least = min(2, len(summary.plan.methods))  # who is measured alone has won nothing
+    least = min(2, len(summary.plan.methods))  # a method that is measured alone has won nothing
     contested = [f for f in summary.plan.faults if len(summary.ranking(f)) >= least]
     leaders = [_leaders(summary, fault) for fault in contested]
     alone = [found[0] for found in leaders if len(found) == 1]

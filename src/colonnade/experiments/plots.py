@@ -78,7 +78,7 @@ class Style:
 class Picture:
     svg: str
     caption: str
-    description: str  # for those who cannot see it
+    description: str  # in words, for readers who cannot see the picture
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""A progress bar over the runs of an experiment; quiet when nobody is looking."""
+"""A progress bar over the runs of an experiment; silent unless the output is a terminal."""
 
 from __future__ import annotations
 

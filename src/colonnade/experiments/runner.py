@@ -68,7 +68,7 @@ Bundle = tuple[Run, ...]  # runs that train the same models
 
 
 class Observer(Protocol):
-    """Somebody who watches the work: a progress bar, or nobody."""
+    """Is told how far the runs are: a progress bar, or `Silence`."""
 
     def begin(self, total: int, done: int) -> None: ...
     def advance(self, run: str, share: float) -> None: ...
@@ -242,7 +242,7 @@ def _in_processes(
     config = msgspec.json.encode(experiment.table())
     pool = ProcessPoolExecutor(jobs, context, _start_worker, (config, str(folder), news))
     try:
-        with _deaf_to_ctrl_c():  # workers are born deaf to it: it is the parent's to handle
+        with _deaf_to_ctrl_c():  # workers ignore it from their start: the parent handles it
             futures: dict[Future[Any], Bundle] = {pool.submit(_work, runs): runs for runs in work}
         pending = set(futures)
         while pending:

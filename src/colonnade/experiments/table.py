@@ -201,7 +201,7 @@ class Summary:
         )
 
     def winners(self, fault: str) -> list[str]:
-        """Those to be printed in bold; nobody wins alone."""
+        """The methods to be printed in bold: none if there is only one method."""
         ranking = self.ranking(fault)
         if len(ranking) < 2:
             return []

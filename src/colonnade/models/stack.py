@@ -35,7 +35,7 @@ class Tape:
     """What `backward` must know of one forward computation."""
 
     x: Tensor  # [members here, rows, width]
-    steps: int  # that the stack had taken by then
+    changes: int  # of the parameters that there had been by then
 
 
 class Stack:
@@ -75,7 +75,7 @@ class Stack:
         # One tape for each output that is still in use: programs that run side by side compute
         # forward and backward in any order.
         self._tapes: Any = WeakTensorKeyDictionary()
-        self._steps = 0
+        self._changes = 0
         self._everyone = torch.ones(self.members, dtype=torch.bool)
 
     # -- computing --------------------------------------------------------------------------------
@@ -87,7 +87,7 @@ class Stack:
         # The compiled backward step computes forward again, inside one graph.
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self._compile):
             out = self._forward(self._state(), x)
-        self._tapes[out] = Tape(x, self._steps)
+        self._tapes[out] = Tape(x, self._changes)
         return out
 
     @torch.no_grad()
@@ -102,8 +102,8 @@ class Stack:
     def backward(self, out: Tensor, gradient: Tensor | Inbox, where: Tensor | None = None) -> None:
         """Back-propagate a gradient that came over the network. An inbox stands for the sum of the
         gradients in it, and then only members that were sent one take a step. `out` is what the
-        stack computed. If the stack has taken other steps since then, for another program, the
-        derivative is taken at the present parameters, as a compiled step does."""
+        stack computed. If the parameters have changed since then, by a step or a restored version
+        of another program, the derivative is taken at the present ones, as a compiled step does."""
         gradient, where = self._came(gradient, where)
         if self.members and self._parameters():
             self._back(out, gradient, where, None)
@@ -141,7 +141,7 @@ class Stack:
             step = self._backward_step if x is None else self._pass_back_step
             return self._compiled_step(step, where, tape.x, gradient)
         inputs = [] if x is None else [x]
-        if tape is not None and tape.steps != self._steps:
+        if tape is not None and tape.changes != self._changes:
             out = self._forward(self._state(), tape.x)
         found = torch.autograd.grad(out, [*self._parameters(), *inputs], gradient)
         self._apply(found[: len(found) - len(inputs)], where)
@@ -163,7 +163,7 @@ class Stack:
         return losses.detach(), input_gradient
 
     def fit(self, x: Tensor, target: Tensor, loss: Loss, where: Tensor | None = None) -> Tensor:
-        """`learn` for those who need no gradient of x: 7 % faster for an autoencoder."""
+        """`learn` where no gradient of x is needed: 7 % faster for an autoencoder."""
         where = self.stepping(where)
         if not self.members or self._compile:
             return self.learn(x, target, loss, where)[0]
@@ -175,7 +175,7 @@ class Stack:
         return [p for cohort in self.cohorts for p in cohort.parameters.values()]
 
     def _apply(self, gradients: tuple[Tensor, ...], where: Tensor) -> None:
-        self._steps += 1
+        self._changes += 1
         first = 0
         for cohort, optimizer in zip(self.cohorts, self.optimizers, strict=True):
             size = len(cohort.parameters)
@@ -273,6 +273,7 @@ class Stack:
 
     @torch.no_grad()
     def load_member_state(self, member: int, state: dict[str, Tensor]) -> None:
+        self._changes += 1
         for name, value in self.member_state(member).items():
             value.copy_(state[name])
 

@@ -30,7 +30,8 @@ CLEAR = Passage(None, None)
 
 
 class Shared(Protocol):
-    """What fails in programs that run side by side: a party that is down is down in all of them."""
+    """What fails in programs that run side by side: at the same count of rounds or communications,
+    all of them find the same parties and links down."""
 
     def sampler(self) -> Sampler:
         """For one of the programs."""

@@ -52,7 +52,7 @@ def run_live(
     """The program's result at each party as real parties run it, in memory and in virtual time."""
     clock = Clock()
     transport = MemoryTransport(clock)
-    posts = [Post(world, transport.seat(party), leader=leader, born=1) for party in world.parties]
+    posts = [Post(world, transport.seat(party), leader=leader, life=1) for party in world.parties]
     for post in posts:
         post.listen()
     run = partial(take_part, program=program, gather=PATIENCE, patience=PATIENCE)

@@ -42,9 +42,9 @@ def federation(name: str, **data: Any) -> Federation:
     return parse_federation({"name": "test", **table}, "test")
 
 
-def member(fed: Federation, seat: Any, folder: Path, born: int = 1, once: bool = True) -> Member:
+def member(fed: Federation, seat: Any, folder: Path, life: int = 1, once: bool = True) -> Member:
     own = read_own(PartyFile("test", fed, seat.party, folder))
-    return member_kind(fed)(fed, own, seat, folder / seat.party, born=born, once=once)
+    return member_kind(fed)(fed, own, seat, folder / seat.party, life=life, once=once)
 
 
 @pytest.mark.parametrize("name", FEDERATED)

@@ -183,10 +183,10 @@ def test_a_note_of_any_form_is_a_value_or_a_wire_error(kind: type[Any]) -> None:
 # -- generations -----------------------------------------------------------------------------------
 
 
-def post_of(party: str, born: int, **more: Any) -> Post:
+def post_of(party: str, life: int, **more: Any) -> Post:
     fed = federation("splitnn")
     seat = MemoryTransport(Clock()).seat(party)
-    return Post(fed.algorithm().world(), seat, leader=fed.leader, born=born, **more)
+    return Post(fed.algorithm().world(), seat, leader=fed.leader, life=life, **more)
 
 
 def beat(post: Post, sender: str, generation: int, **more: Any) -> bytes:
@@ -521,7 +521,7 @@ def test_a_call_that_cannot_be_answered_does_not_end_a_device(tmp_path: Path) ->
         odd += ['{"number": %d, "ids": ["\\ud800"], "caller": "client3"}', "{%d"]
         for i, note in enumerate(odd):
             for party in liar.peers:
-                liar.tell(party, CALL, note=note % (liar.born + i + 1))
+                liar.tell(party, CALL, note=note % (liar.life + i + 1))
         await field.clock.sleep_until(field.clock.now + SECOND)
         answer, _ = await field.ask("client0", IDS)
         assert not answer.absent

@@ -59,8 +59,8 @@ class Field:
             own = replace(
                 read_own(PartyFile("test", self.fed, party, self.folder)), fingerprint=rows
             )
-            seat, born = self.storm.seat(party), self.clock.now // 1000 + 1
-            one = LeaderlessMember(self.fed, own, seat, self.folder / party, born=born)
+            seat, life = self.storm.seat(party), self.clock.now // 1000 + 1
+            one = LeaderlessMember(self.fed, own, seat, self.folder / party, life=life)
             self.members[party] = one
             self.tasks[party] = self.clock.spawn(one.live(), party)
 

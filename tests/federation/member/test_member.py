@@ -48,9 +48,9 @@ def federation(name: str, **more: Any) -> Federation:
     return parse_federation(table, "test")
 
 
-def member(fed: Federation, seat: Any, folder: Path, born: int = 1) -> Member:
+def member(fed: Federation, seat: Any, folder: Path, life: int = 1) -> Member:
     own = read_own(PartyFile("test", fed, seat.party, folder))
-    return member_kind(fed)(fed, own, seat, folder / seat.party, born=born, once=True)
+    return member_kind(fed)(fed, own, seat, folder / seat.party, life=life, once=True)
 
 
 def calm(fed: Federation, folder: Path) -> dict[str, Member]:

@@ -108,7 +108,7 @@ def trained(fed: Federation, folder: Path, **own: dict[str, str]) -> dict[str, M
             read_own(party(fed, name, folder, **own.get(name, {}))),
             room.seat(name),
             folder / name,
-            born=1,
+            life=1,
             once=True,
         )
         for name in fed.members
@@ -225,7 +225,7 @@ def test_a_member_cannot_fill_the_log_with_changes(
     fed = federation()
     own = read_own(party(fed, "server", folder))
     seat = MemoryTransport(Clock()).seat("server")
-    server = member_kind(fed)(fed, own, seat, folder / "server", born=1)
+    server = member_kind(fed)(fed, own, seat, folder / "server", life=1)
     for i in range(1000):
         source = {"name": "m:f", "sha256": f"{i:064x}"}
         greeting = Greeting(fed.digests, "", msgspec.convert({"encoder": source}, dict[str, Any]))

@@ -43,7 +43,7 @@ class Scene:
         own = read_own(PartyFile("test", self.fed, party, self.folder))
         seat = self.storm.seat(party)
         where = self.folder / (folder or party)
-        one = member_kind(self.fed)(self.fed, own, seat, where, born=life, once=True)
+        one = member_kind(self.fed)(self.fed, own, seat, where, life=life, once=True)
         self.tasks[life] = self.clock.spawn(one.live(), f"{party}#{life}")
         obey = one.twice
 

@@ -77,7 +77,7 @@ class Assessment:
         return cell.mean - published.value
 
     def findings(self, voice: Voice) -> list[str]:
-        """Who is best where, whoever that is: first over all columns, then column by column."""
+        """Which method is best: first over all columns, then column by column."""
         summary = self._once_each()
         if not self.sheet.ranked or not any(
             len(summary.ranking(c.name)) > 1 for c in self.sheet.columns

@@ -179,7 +179,7 @@ def _line(axes: Axes, assessment: Assessment, row: str, style: Style) -> None:
 
 
 def _description(assessment: Assessment, columns: list[Column]) -> str:
-    """In words, for those who cannot see it."""
+    """The picture in words, for readers who cannot see it."""
     parts = []
     for column in columns:
         figures = [

@@ -97,7 +97,7 @@ class Sheet:
     rows: tuple[Row, ...]
     claims: tuple[Claim, ...] = ()
     metric: str = ACCURACY
-    ranked: bool = True  # sentences say who is best where
+    ranked: bool = True  # sentences say which method is best where
     picture: Literal["dots", "lines"] | None = "dots"
     axis: str = ""  # what the columns are, under a picture of lines
     settings: str = "settings"  # what the columns are, in a sentence

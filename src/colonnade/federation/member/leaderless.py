@@ -44,9 +44,9 @@ OWN = "messages and bytes are those that left this device"
 
 
 class LeaderlessMember(Member):
-    def __init__(self, *arguments: Any, born: int, **more: Any) -> None:
-        super().__init__(*arguments, born=born, **more)
-        self.asked = born  # so that calls of another life are not taken for new ones
+    def __init__(self, *arguments: Any, life: int, **more: Any) -> None:
+        super().__init__(*arguments, life=life, **more)
+        self.asked = life  # so that calls of another life are not taken for new ones
         self.heard_of: dict[str, int] = {}  # the newest call of each caller
         self.busy = 0  # answers that are being worked on
         self.tested = False

@@ -64,8 +64,8 @@ class Local:
     ) -> None:
         self.federation, self.folder, self.main, self.serve = federation, folder, main, serve
         self.processes: dict[str, ForkServerProcess] = {}
-        self.born = get_context("forkserver")
-        self.born.set_forkserver_preload(
+        self.context = get_context("forkserver")
+        self.context.set_forkserver_preload(
             ["colonnade.federation.member.fork_server", main.__module__]
         )
         os.environ["COLONNADE_FORK_SERVER"] = str(folder / FEDERATION)
@@ -76,7 +76,7 @@ class Local:
         (folder / STATUS).unlink(missing_ok=True)
         once = not self.serve and self.federation.leader is not None  # equals need each other
         arguments = (self.main, self.folder / f"{party}.toml", folder / LOG, once)
-        process = self.born.Process(target=begin, args=arguments, name=party)
+        process = self.context.Process(target=begin, args=arguments, name=party)
         process.start()
         self.processes[party] = process
 

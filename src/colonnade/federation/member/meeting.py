@@ -31,7 +31,7 @@ class Meeting:
     def greeting(self, new: bool = False) -> str:
         """What this party tells every party that it meets. `new`: it had no checkpoint when it
         started."""
-        own, start = self.own, self.post.born if new else 0
+        own, start = self.own, self.post.life if new else 0
         return text(Greeting(self.federation.digests, own.fingerprint, dict(own.code), start))
 
     def greeted(self, sender: str, theirs: Greeting) -> str:
@@ -62,12 +62,12 @@ class Meeting:
         """Two processes have this party's certificate, and `sender` says which one it listens to.
         The other one ends; not because a single member says so, unless that one leads."""
         known, self.preferring[sender] = self.preferring.get(sender), life
-        if life == self.post.born:
+        if life == self.post.life:
             if known != life:
                 log.warning("a second process has our certificate; %s listens to us only", sender)
             return
         there = self.post.present()
-        against = [p for p in there if self.preferring.get(p, self.post.born) != self.post.born]
+        against = [p for p in there if self.preferring.get(p, self.post.life) != self.post.life]
         if sender == self.federation.leader or 2 * len(against) > len(there):
             since = datetime.fromtimestamp(life / 1000, UTC)
             raise Unsuited(

@@ -50,7 +50,7 @@ def _live(party: PartyFile, own: OwnData, console: Console, once: bool) -> Membe
             own,
             transport,
             party.folder,
-            born=time.time_ns() // 1_000_000,
+            life=time.time_ns() // 1_000_000,
             once=once,
             quota=quota,
         )

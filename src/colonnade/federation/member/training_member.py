@@ -59,7 +59,7 @@ class State:
 
 
 class TrainingMember:
-    """`born` grows with every start of this party: the time in milliseconds. `once`: leave when
+    """`life` grows with every start of this party: the time in milliseconds. `once`: leave when
     training and test are over, instead of answering questions. `quota`: that of the transport, if
     it has one."""
 
@@ -70,7 +70,7 @@ class TrainingMember:
         transport: Transport,
         folder: Path,
         *,
-        born: int,
+        life: int,
         once: bool = False,
         quota: Quota | None = None,
     ) -> None:
@@ -78,7 +78,7 @@ class TrainingMember:
         self.party, self.clock, self.transport = transport.party, transport.clock, transport
         self.once, self.over = once, False
         self.algorithm = self._algorithm()
-        self.post = self._post(born, quota)
+        self.post = self._post(life, quota)
         self.codes = KnownCode(folder, own.code)
         self.meeting = Meeting(federation, own, self.post, self.codes)
         self.post.greeting = self.meeting.greeting()
@@ -102,7 +102,7 @@ class TrainingMember:
         algorithm.training.keep_now = lambda: self.keeping.keep(self.net.rounds_begun)
         return algorithm
 
-    def _post(self, born: int, quota: Quota | None) -> Post:
+    def _post(self, life: int, quota: Quota | None) -> Post:
         federation, net = self.federation, self.federation.network
         post = Post(
             self.algorithm.world(topology=net.graph),
@@ -110,7 +110,7 @@ class TrainingMember:
             leader=federation.leader,
             federation=federation.hash,
             neighbours=federation.neighbours(self.party),
-            born=born,
+            life=life,
             grace=2 * net.lease,
             quota=quota or Quota(net.quota_bytes, own=self.party),
         )

@@ -23,7 +23,7 @@ WINDOW = 2  # rounds that a party may be ahead of another
 class CommittingNetwork(WaitingNetwork):
     @property
     def life(self) -> int:
-        return self.post.born % LIVES
+        return self.post.life % LIVES
 
     def missing(self) -> set[str]:
         told = [party for parts in self.post.parts_of.values() for party in parts.missed]

@@ -54,12 +54,12 @@ class Post:
         leader: str | None,
         federation: str = "",
         neighbours: tuple[str, ...] | None = None,
-        born: int = 0,
+        life: int = 0,
         grace: float = 3.0,
         quota: Quota | None = None,
     ) -> None:
         """`leader`: of the main program. `neighbours`: whom this party exchanges anything with; all
-        others if not given. `born` grows with every start of this party: the time in milliseconds.
+        others if not given. `life` grows with every start of this party: the time in milliseconds.
         `grace`: seconds after which, of two processes of one other party, the second is told to
         end; longer than a crash stays unnoticed. `quota`: how much of each sender's is held in
         memory."""
@@ -71,7 +71,7 @@ class Post:
             p: Peer(since=self.clock.now) for p in others if neighbours is None or p in neighbours
         }
         self.groups = {group.name: group for group in (*world.groups, self.everyone)}
-        self.born, self._begun = born, self.clock.now
+        self.life, self._begun = life, self.clock.now
         self.quota = quota or Quota(own=self.party)
         self.programs = Programs(leader, self.quota)
         self.reception = Reception(self)
@@ -121,7 +121,7 @@ class Post:
 
     def listen(self) -> None:
         """Be there, for everybody to see."""
-        self.transport.listen(self.receive, self.notice, self.born)
+        self.transport.listen(self.receive, self.notice, self.life)
 
     def notice(self, party: str, there: bool, life: int = 0) -> None:
         self.presence.notice(party, there, life)
@@ -148,7 +148,7 @@ class Post:
     def lead(self, program: LedProgram, start: ProgramCounter) -> None:
         """Begin a new generation of a program that this party leads."""
         newest = max(program.newest, self._newest_generation)
-        self._newest_generation = max(newest + 1, self.born)
+        self._newest_generation = max(newest + 1, self.life)
         self.begin(program, self._newest_generation, start)
         self.reach(start)
         for party in self.present():
@@ -237,7 +237,7 @@ class Post:
             "federation": self.federation,
             "program": len(program.origin),
             "generation": program.generation,
-            "life": self.born,
+            "life": self.life,
         }
 
     def _number(self, party: str) -> int:
@@ -255,4 +255,4 @@ class Post:
     def latest(self) -> int:
         """The highest number that another party's clock may have given by now, in milliseconds.
         A generation or a call with a higher one is forged, or one of the clocks is wrong."""
-        return self.born + (self.clock.now - self._begun) // MILLISECOND + DAY
+        return self.life + (self.clock.now - self._begun) // MILLISECOND + DAY
