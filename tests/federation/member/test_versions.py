@@ -369,6 +369,28 @@ def test_devices_test_again_with_one_that_was_away(tmp_path: Path) -> None:
     hall.tell(story)
 
 
+def test_a_client_that_falls_as_the_test_begins_is_waited_for(tmp_path: Path) -> None:
+    hall = Hall(small("splitnn", 3), tmp_path)
+
+    async def story() -> None:
+        hall.start(*hall.fed.members, once=True)
+        leader = hall.members["server"]
+        choose = leader.choose_version
+
+        def falls() -> None:
+            choose()
+            hall.kill("client2")
+            back = hall.clock.now + 4 * SECOND
+            hall.clock.call_at(back, lambda: hall.start("client2", once=True))
+
+        leader.choose_version = falls
+        await hall.until(lambda: leader.state.result is not None)
+        assert leader.state.result is not None
+        assert "tested without" not in " ".join(leader.state.result.notes)
+
+    hall.tell(story)
+
+
 def test_a_full_disk_at_the_end_loses_no_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

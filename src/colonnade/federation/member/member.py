@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -98,15 +98,24 @@ class Member(TrainingMember):
         return bool(absent.keys() & there - self.lacking().keys())
 
     async def ask_until_heard(self) -> Answer:
-        """The test rows; again if there was no answer, or if a party that is there, and has its
-        part, was not heard: parties that have just returned may not have found each other yet."""
+        """The test rows; again if there was no answer, or if a party that has its part was not
+        heard. A party that has just returned may not have found the others yet, and one that fell
+        a moment ago may return: it is waited for."""
         answer = await self.ask(None)
         for _ in range(TRIES):
+            if self.may_return(answer.absent):
+                await self.assemble(self.post.returns)
             if not (answer.reason or self.worth_another_try(answer.absent)):
                 break
             await self.clock.sleep_until(self.clock.now + SECOND)
             answer = await self.ask(None)
         return answer
+
+    def may_return(self, absent: Iterable[str]) -> bool:
+        """Whether an absent party is away, but not for long."""
+        lately = self.clock.now - int(self.post.returns * SECOND)
+        known = [self.post.peers[party] for party in absent if party in self.post.peers]
+        return any(not peer.there and peer.since > lately for peer in known)
 
     def report_result(self, metrics: dict[str, float], notes: list[str]) -> None:
         rounds = self.record.rounds(self.net.round + 1)
