@@ -34,12 +34,13 @@ def settings(**more: Any) -> FedVSSettings:
 
 def answers_to(algorithm: FedVS, net: Any, rows: Tensor) -> Inbox:
     """What all clients answer about coded training rows."""
+    field = algorithm.field
 
     async def ask() -> Inbox:
         shares = await algorithm.share_data(net, algorithm.data.train)
         models = await algorithm.share_models(net, algorithm.rounded(0))
-        coded = algorithm.field.answers(shares, rows, models)
-        return await net.send(coded, algorithm.coded_embedding, len(rows) + 1)
+        coded = field.answers(shares, rows, models)
+        return await net.send(coded, algorithm.coded_embedding, len(rows) + field.mark_rows)
 
     return drive(ask())
 
@@ -65,7 +66,7 @@ def test_every_sufficient_subset_opens_the_same_sum_to_the_last_bit() -> None:
     for who in combinations(range(8), 5):
         arrived = torch.zeros(1, 8, dtype=torch.bool)
         arrived[0, list(who)] = True
-        mean, enough = built.opened(inbox.only(arrived), places, True)
+        mean, enough, _ = built.opened(net, inbox.only(arrived), places, True)
         assert bool(enough)
         assert torch.equal(mean[0], expected)
 
@@ -147,7 +148,7 @@ def test_answers_from_other_sharings_are_not_mixed() -> None:
     inbox = answers_to(built, net, torch.arange(4))
     inbox.raw[0, :4, -1, 0] += 1  # four clients have another model of somebody
     with pytest.raises(TooFewAnswers, match="K=2, T=1 need 5 of 8 clients, 4 answered"):
-        built.opened(inbox, torch.arange(8), True)
+        built.opened(net, inbox, torch.arange(8), True)
 
 
 def test_too_few_answers_are_an_error_or_a_step_that_is_left_out() -> None:

@@ -149,7 +149,8 @@ def _tested(
     cost["wall_seconds"] = round(took + time.perf_counter() - started, 3)
     numbers = {key: value if math.isfinite(value) else None for key, value in metrics.items()}
     method, faults = cell.settings.name, cell.fault.name
-    return Result(method, faults, cell.seed, cell.run, numbers, cost, data.notes)
+    notes = (*data.notes, *algorithm.remarks())
+    return Result(method, faults, cell.seed, cell.run, numbers, cost, notes)
 
 
 def per_prediction(algorithm: Algorithm, net: Network) -> float:

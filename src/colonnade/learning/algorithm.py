@@ -326,6 +326,10 @@ class Algorithm(ABC):
         answers = self.unscaled(outputs)
         return self.task.goal.measure(answers, y, part, everything=everything, scale=scale)
 
+    def remarks(self) -> list[str]:
+        """What a reader of the result must know of this training, as far as it is known here."""
+        return []
+
     # -- models as files --------------------------------------------------------------------------
 
     def save(self, folder: Path, net: Network, *, durable: bool = False) -> None:
