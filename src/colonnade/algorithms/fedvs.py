@@ -17,7 +17,7 @@ from typing import Annotated, Literal, cast
 import torch
 from torch import Tensor, nn
 
-from colonnade.algorithms.fedvs_kept import LastModels, Received, Sharing
+from colonnade.algorithms.fedvs_kept import LastModels, Progress, Received, Sharing
 from colonnade.algorithms.fedvs_server import Opener
 from colonnade.algorithms.fedvs_shares import TAG, Shares
 from colonnade.coding import Field, LagrangeCode
@@ -150,8 +150,6 @@ class FedVS(Algorithm):
         super().__init__(settings, task)
         self.code = settings.code(task)
         self.field = Shares(settings, self.code, task.widths)
-        insists = settings.missing in ("wait", "last")
-        self.of_enough = first(self.code.threshold + settings.spare, insist=insists)
 
     def build(self, net: Network) -> None:
         features = self.field.features
@@ -165,6 +163,7 @@ class FedVS(Algorithm):
         self.here = net.here(self.clients)
         self.x = self.field.powers(self.data.train.x, self.here)  # their own, in the clear
         self.largest = torch.zeros(len(self.here), self.field.widest)  # of all that was shared
+        self.sharing: Progress | None = None  # of columns, while they are shared
 
     def model(self, client: int) -> nn.Module:
         """Linear in the powers of the columns. √N times as wide at first as a layer usually is, so
@@ -185,15 +184,43 @@ class FedVS(Algorithm):
         waits = {"wait", "last"} if net.phase == "inference" else {"wait"}
         return EVERYONE if self.set.missing in waits else ALL
 
+    def of_enough(self, net: Network) -> Wait:
+        """How answers are waited for. A version that cannot be measured is only not the best one,
+        so that a validation waits for nobody who is away."""
+        waits = {"wait"} if net.phase == "validation" else {"wait", "last"}
+        return first(self.code.threshold + self.set.spare, insist=self.set.missing in waits)
+
     def remarks(self) -> list[str]:
         unprotected = [] if self.set.colluders else [f"colluders = 0: {UNPROTECTED}"]
         return unprotected + self.opener.remarks()
+
+    @property
+    def activity(self) -> str:
+        return "" if self.sharing is None else str(self.sharing)
+
+    @property
+    def total_rounds(self) -> int:
+        length = Segments(self.task.rows["train"], self.set.partitions).length + TAG
+        return len(range(0, length, CHUNK)) + super().total_rounds
+
+    def bytes_of(self, length: int) -> int:
+        """That leave a client, here or of the widest columns, with so many coded rows for each of
+        the others."""
+        features = [self.field.features[n] for n in self.here] or [self.field.widest]
+        return 4 * length * max(features) * (len(self.clients) - 1)
 
     def say_what_protects(self, net: Network) -> None:
         """In the log, once: where masks come from, and how much is shared."""
         for party in (self.clients.parties[n] for n in self.here[:1]):
             origin = net.secrets(party, "masks").origin
             log.info("%s: the masks of its shares come from %s", party, origin)
+            rows = [
+                Segments(part.rows, self.set.partitions).length
+                for part in (self.data.train, self.data.validation)
+            ]
+            bytes = self.bytes_of(sum(rows) + TAG * len(rows)) / 1e6
+            others = len(self.clients) - 1
+            log.info("%s: shares its columns: %.1f MB to %d others", party, bytes, others)
         if self.here and not self.set.colluders:
             log.warning("colluders = 0: %s", UNPROTECTED)
 
@@ -247,12 +274,16 @@ class FedVS(Algorithm):
         segments = Segments(part.rows, self.set.partitions)
         own = self.shared_columns(net, part.x, segments, kept)
         length = segments.length + TAG
+        self.sharing = Progress(self.bytes_of(length), length) if kept is not None else None
         shares = Received(len(self.here), len(self.clients), length, self.field.widest)
         async for start in net.rounds(range(0, length, CHUNK), unhurried=True):
             end = min(start + CHUNK, length)
             some = own[:, :, start:end]  # [clients here, receivers, coded rows, features]
             inbox = await net.send(some, self.data_share, end - start, wait=self.of_all(net))
             locally(shares.add, start, inbox)
+            if self.sharing is not None:
+                self.sharing.rows = end
+        self.sharing = None
         return shares.whole()
 
     @local
@@ -351,7 +382,7 @@ class FedVS(Algorithm):
             coded,
             self.coded_embedding,
             len(rows) + self.field.mark_rows,
-            wait=self.of_enough,
+            wait=self.of_enough(net),
             where=able,
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -10,6 +11,8 @@ from torch import Tensor
 from colonnade.algorithms.fedvs_shares import TAG
 from colonnade.learning import Value
 from colonnade.network import Inbox, local
+
+BAR = 20  # characters
 
 Keep = Callable[[str, Value], Value]  # declares state of the clients: see `Algorithm.keeps`
 
@@ -81,3 +84,19 @@ class LastModels:
         """What the server said: [clients here, 1, 1, senders]"""
         if bool(told.arrived.all()):
             self.counted = told.value[:, 0, 0]
+
+
+@dataclass
+class Progress:
+    """Of a sharing of columns, as a bar: `rows` of so many were sent and received; `bytes` leave a
+    client for all others."""
+
+    bytes: int
+    length: int
+    rows: int = 0
+
+    def __str__(self) -> str:
+        share = self.rows / self.length
+        done = round(BAR * share)
+        bar = "━" * done + "─" * (BAR - done)
+        return f"sharing columns {bar} {share:.0%} of {self.bytes / 1e6:,.1f} MB"
