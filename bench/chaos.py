@@ -46,6 +46,7 @@ METHODS: dict[str, dict[str, Any]] = {
     },
     "fedonce": {"algorithm": "fedonce", "client_epochs": 60, "epochs": 120, "patience": 120},
     "mags": {"algorithm": "mags", "method": "CD-MVFL-G2", "epochs": 14, "lr": 8e-3},
+    "fedvs": {"algorithm": "fedvs", "epochs": 40, "patience": 40},
 }
 
 

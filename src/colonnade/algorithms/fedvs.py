@@ -4,7 +4,7 @@ Learning for Split Models", 2023).
 Every client shares its columns once, and its model in every round, with all clients by a Lagrange
 code. Each client evaluates the models of all clients on the shares it holds, and sends the server
 one coded sum. From any 2(K + T − 1) + 1 coded sums the server gets the exact sum of all embeddings,
-those of late clients included, and nothing else. T clients together learn nothing of the others.
+those of late clients included, and no single one. T clients together learn nothing of the others.
 """
 
 from __future__ import annotations
