@@ -29,7 +29,7 @@ parties = 4
 [method]
 algorithm = "fedvs"
 encoder = [16]
-batch = 16
+batch = {batch}
 epochs = {epochs}
 patience = {epochs}
 missing = "{missing}"
@@ -65,7 +65,7 @@ def after_round(number: int) -> Callable[[dict[str, Any]], bool]:
 def test_a_process_that_stands_still_for_longer_than_its_lease_costs_no_weight(
     tmp_path: Path,
 ) -> None:
-    local = started(tmp_path, epochs=8, missing="wait")
+    local = started(tmp_path, batch=16, epochs=8, missing="wait")
     try:
         until(local, after_round(4))
         pid = local.processes["client1"].pid
@@ -84,8 +84,8 @@ def test_a_process_that_stands_still_for_longer_than_its_lease_costs_no_weight(
 
 
 def test_one_killed_process_stops_nobody_and_two_stop_all_until_one_is_back(tmp_path: Path) -> None:
-    """Three of four must answer."""
-    local = started(tmp_path, epochs=40, missing="last")
+    """Three of four must answer. Epochs are long, because the server waits at their end."""
+    local = started(tmp_path, batch=2, epochs=3, missing="last")
     try:
         until(local, after_round(4))
         local.kill("client1")
@@ -105,4 +105,4 @@ def test_one_killed_process_stops_nobody_and_two_stop_all_until_one_is_back(tmp_
         local.stop()
     (result,) = read_results(local.folder / "server")
     assert result.metrics["test_accuracy"] is not None
-    assert result.cost["rounds"] == 1 + 40 * 7
+    assert result.cost["rounds"] == 1 + 3 * 54

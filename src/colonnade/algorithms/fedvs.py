@@ -245,6 +245,8 @@ class FedVS(Algorithm):
             if self.set.missing == "last":
                 locally(self.last.heed, await net.send(counted, self.counted, 1))
             if batch.last:
+                if self.set.missing == "last" and net.here(self.server):
+                    await net.reunite()  # a version is measured with everybody who may be back
                 await self.mend(net)
 
     async def predict(self, net: Network, part: Part) -> Tensor:
