@@ -60,6 +60,7 @@ METHODS: dict[str, dict[str, Any]] = {
     },
     "fedonce": {"algorithm": "fedonce", "client_epochs": 300, "epochs": 600, "patience": 600},
     "mags": {"algorithm": "mags", "method": "CD-MVFL-G2", "epochs": 150, "lr": 8e-3},
+    "fedvs": {"algorithm": "fedvs", "epochs": 60, "patience": 60},
 }
 
 

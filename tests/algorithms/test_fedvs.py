@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from itertools import combinations
 from typing import Any
@@ -12,11 +13,13 @@ from torch import Tensor, nn
 
 from colonnade.algorithms.fedvs import FedVS, FedVSSettings
 from colonnade.algorithms.fedvs_shares import Overflow
-from colonnade.coding import TooFewAnswers
+from colonnade.coding import TooFewAnswers, WrongAnswers
+from colonnade.coding.lagrange import interpolation
 from colonnade.data import DataSpec, VerticalData, load
 from colonnade.errors import InputError
 from colonnade.experiments.run import build, drive
 from colonnade.learning.segments import Segments
+from colonnade.learning.task import Task
 from colonnade.network import Delays
 from colonnade.network.faults import Client
 from colonnade.network.inbox import Inbox
@@ -34,12 +37,13 @@ def settings(**more: Any) -> FedVSSettings:
 
 def answers_to(algorithm: FedVS, net: Any, rows: Tensor) -> Inbox:
     """What all clients answer about coded training rows."""
+    field = algorithm.field
 
     async def ask() -> Inbox:
         shares = await algorithm.share_data(net, algorithm.data.train)
         models = await algorithm.share_models(net, algorithm.rounded(0))
-        coded = algorithm.field.answers(shares, rows, models)
-        return await net.send(coded, algorithm.coded_embedding, len(rows) + 1)
+        coded = field.answers(shares, rows, models)
+        return await net.send(coded, algorithm.coded_embedding, len(rows) + field.mark_rows)
 
     return drive(ask())
 
@@ -65,7 +69,7 @@ def test_every_sufficient_subset_opens_the_same_sum_to_the_last_bit() -> None:
     for who in combinations(range(8), 5):
         arrived = torch.zeros(1, 8, dtype=torch.bool)
         arrived[0, list(who)] = True
-        mean, enough = built.opened(inbox.only(arrived), places, True)
+        mean, enough, _ = built.opened(net, inbox.only(arrived), places, True)
         assert bool(enough)
         assert torch.equal(mean[0], expected)
 
@@ -141,13 +145,165 @@ def test_what_one_client_tells_the_server_is_uniform_whatever_the_columns() -> N
         assert float((count - expected).square().sum() / expected) < 50
 
 
+def counted_in_boxes(numbers: Tensor, prime: int) -> float:
+    """How far elements are from uniform: chi-square over 16 boxes, or 16² of pairs [2, count]."""
+    boxes = (numbers.long() + (prime - 1) // 2) * 16 // prime
+    place = boxes[0] * 16 + boxes[1] if numbers.dim() == 2 else boxes
+    cells = 16**2 if numbers.dim() == 2 else 16
+    count = torch.bincount(place, minlength=cells).double()
+    expected = len(place) / cells
+    return float((count - expected).square().sum() / expected)
+
+
+@pytest.mark.parametrize("what", ["columns", "model"])
+def test_as_many_clients_as_may_collude_are_sent_uniform_numbers_and_one_more_knows_it_all(
+    what: str,
+) -> None:
+    """T = 2: whatever the secret, pairs of shares are uniform over 256 boxes (a chi-square beyond
+    400 comes once in 100 million trials). Three shares tell the secret."""
+    built, net = build(settings(partitions=1, colluders=2), digits(), 0)
+    assert isinstance(built, FedVS)
+    prime, code = built.code.field.prime, built.code
+    for scale in (0.0, 1.0):
+        built.data.train.x.mul_(scale)
+        sent = []
+        for repeat in range(6):
+            net.round = repeat  # other masks
+            if what == "columns":
+                segments = Segments(built.data.train.rows, 1)
+                own = built.shared_columns(net, built.data.train.x, segments, None)
+            else:
+                own = built.shared_models(net, built.rounded(repeat) * int(scale))
+            sent.append(own[0, :, :-1].flatten(1))  # [receivers, numbers]
+        shares = torch.cat(sent, 1)
+        for pair in ((0, 1), (2, 7), (5, 3)):
+            assert counted_in_boxes(shares[list(pair)], prime) < 400
+        onto = interpolation(code.field, code.alphas[:3], code.betas[:1])
+        assert counted_in_boxes(code.field.matmul(onto, shares[:3])[0], prime) > 1e4
+
+
+def test_the_mark_of_a_sharing_tells_nothing_of_what_is_shared() -> None:
+    """A digest of the shares would: whoever holds T of them could check a guess of the rest."""
+    marks = []
+    for scale in (0.0, 1.0):
+        built, net = build(settings(), digits(), 0)
+        assert isinstance(built, FedVS)
+        built.data.train.x.mul_(scale)
+        segments = Segments(built.data.train.rows, 2)
+        own = built.shared_columns(net, built.data.train.x, segments, None)
+        marks.append(own[:, :, -1, 0])
+        assert (marks[-1] == marks[-1][:, :1]).all()
+        assert len(set(marks[-1][:, 0].tolist())) == 8
+    assert torch.equal(*marks)
+
+
+def test_who_is_sent_what() -> None:
+    """The server: coded sums, and which shares a client has. A client: shares, the gradient of the
+    mean, and which shares count."""
+    rows = list(stacked(settings(), digits()).net.ledger.rows())
+    for receiver, kinds in {
+        "server": {"coded-embedding", "held"},
+        "client3": {"data-share", "model-share", "gradient", "counted", "decision"},
+    }.items():
+        assert {kind for _, _, to, kind, _, _ in rows if to == receiver} == kinds
+
+
+def falsified(inbox: Inbox, *clients: int) -> Inbox:
+    raw = inbox.raw.clone()
+    for n in clients:
+        raw[0, n, 1, 2 + n] += 1 + n
+    return dataclasses.replace(inbox, raw=raw)
+
+
+def test_a_wrong_answer_is_named_and_the_sum_is_opened_without_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    built, net = build(settings(), digits(), 0)
+    assert isinstance(built, FedVS)
+    inbox, places = answers_to(built, net, torch.arange(5)), torch.arange(10)
+    right, _, _ = built.opened(net, inbox, places)
+    assert not built.remarks()
+    for liar in range(8):
+        mean, enough, _ = built.opened(net, falsified(inbox, liar), places)
+        assert bool(enough)
+        assert torch.equal(mean, right)
+        assert f"client{liar}: its answer is wrong and is not used" in caplog.text
+    assert built.remarks()[3].startswith("client3 gave wrong answers in 1 of 9 rounds")
+
+
+@pytest.mark.parametrize("arrived", [6, 8])
+def test_wrong_answers_that_cannot_be_traced_are_not_opened(arrived: int) -> None:
+    """With one spare answer a wrong one is noticed, with three of them two wrong ones are."""
+    built, net = build(settings(missing="error"), digits(), 0)
+    assert isinstance(built, FedVS)
+    liars = (2,) if arrived == 6 else (2, 5)
+    inbox = falsified(answers_to(built, net, torch.arange(5)), *liars)
+    inbox = inbox.only(torch.arange(8)[None] < arrived)
+    with pytest.raises(WrongAnswers, match=r"at least one of the clients client0, .* to tell"):
+        built.opened(net, inbox, torch.arange(10))
+
+
+def test_without_spare_answers_a_wrong_one_is_not_noticed() -> None:
+    """As the threat model says."""
+    built, net = build(settings(), digits(), 0)
+    assert isinstance(built, FedVS)
+    inbox = answers_to(built, net, torch.arange(5)).only(torch.arange(8)[None] < 5)
+    right, _, _ = built.opened(net, inbox, torch.arange(10))
+    wrong, enough, _ = built.opened(net, falsified(inbox, 2), torch.arange(10))
+    assert bool(enough)
+    assert not torch.equal(wrong, right)
+
+
+def test_spare_answers_are_waited_for() -> None:
+    """Five of eight are needed; three clients are slow."""
+    slow = {f"client{i}": 10.0 if i in (1, 4, 6) else 0.1 for i in range(8)}
+    quick = stacked(settings(), digits(), delays=Delays(latency=slow))
+    careful = stacked(settings(spare=1), digits(), delays=Delays(latency=slow))
+    assert careful.seconds > quick.seconds
+    for party, tensors in quick.weights.items():
+        assert all(torch.equal(v, careful.weights[party][k]) for k, v in tensors.items())
+
+
+def test_without_colluders_it_is_said_that_nothing_is_protected(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
+    trained = stacked(settings(colluders=0, epochs=1), digits())
+    assert "colluders = 0: shares have no masks and protect nothing" in caplog.text
+    assert trained.algorithm.remarks()[0].startswith("colluders = 0: shares have no masks")
+    assert "the masks of its shares come from the seed" in caplog.text
+    caplog.clear()
+    assert not stacked(settings(epochs=1), digits()).algorithm.remarks()
+    assert "protect nothing: a client" not in caplog.text
+
+
+def test_the_sharing_says_how_many_bytes_it_takes_and_how_far_it_is(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level("INFO")
+    monkeypatch.setattr("colonnade.algorithms.fedvs.CHUNK", 32)
+    built, net = build(settings(epochs=1), digits(), 0)
+    shown: list[str] = []
+    net.watch = lambda round: shown.append(built.activity)
+    drive(built.train(net))
+    sent = sum(
+        b for _, s, _, kind, _, b in net.ledger.rows() if (s, kind) == ("client0", "data-share")
+    )
+    assert f"client0: shares its columns: {sent / 1e6:.1f} MB to 7 others" in caplog.text
+    bars = [text for text in shown if text]
+    assert bars[0].startswith("sharing columns ──")
+    assert len(bars) == built.total_rounds - built.training.usual_rounds > 3
+    assert len(set(bars)) == len(bars)
+    assert not built.activity
+
+
 def test_answers_from_other_sharings_are_not_mixed() -> None:
     built, net = build(settings(missing="error"), digits(), 0)
     assert isinstance(built, FedVS)
     inbox = answers_to(built, net, torch.arange(4))
     inbox.raw[0, :4, -1, 0] += 1  # four clients have another model of somebody
     with pytest.raises(TooFewAnswers, match="K=2, T=1 need 5 of 8 clients, 4 answered"):
-        built.opened(inbox, torch.arange(8), True)
+        built.opened(net, inbox, torch.arange(8), True)
 
 
 def test_too_few_answers_are_an_error_or_a_step_that_is_left_out() -> None:
@@ -167,11 +323,21 @@ def test_too_few_answers_are_an_error_or_a_step_that_is_left_out() -> None:
         ("encoder", "cnn", "expected one width, that of the embeddings"),
         ("degree", 0, "degree = 0: expected 1 or more"),
         ("data_bits", 30, r"data_bits = 30: .* take fewer bits, or scale the columns"),
+        ("prime", 257, r"data_bits = 7: .* take fewer bits, a larger prime, or scale the columns"),
+        ("prime", 7, "prime = 7: too small for 8 clients; expected at least 11"),
+        ("spare", 4, "spare = 4: of 8 clients 5 must answer, so that at most 3 answers are spare"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(key: str, value: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         stacked(settings(**{key: value}), digits())
+
+
+def test_more_partitions_than_rows_are_refused() -> None:
+    with pytest.raises(InputError, match="partitions = 4: there are only 3 training rows"):
+        settings(partitions=4, colluders=0).check(
+            dataclasses.replace(Task.of(digits(), 0), rows={"train": 3})
+        )
 
 
 def test_a_sum_that_could_leave_the_field_is_found_before_it_does() -> None:

@@ -67,6 +67,15 @@ def test_all_subsets_of_threshold_size_agree() -> None:
         assert torch.equal(code.decode(answers[list(who)], who), wanted)
 
 
+def test_any_of_many_subsets_of_28_clients_gives_the_same_sum() -> None:
+    code = LagrangeCode(28, 4, 3)
+    wanted, answers = answered(code)
+    random = np.random.default_rng(0)
+    for _ in range(300):
+        who = random.permutation(28)[: code.threshold].tolist()
+        assert torch.equal(code.decode(answers[who], who), wanted)
+
+
 def test_one_answer_too_few_is_an_error_that_says_how_many() -> None:
     code = LagrangeCode(9, 2, 2)
     _, answers = answered(code)

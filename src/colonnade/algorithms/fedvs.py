@@ -4,20 +4,23 @@ Learning for Split Models", 2023).
 Every client shares its columns once, and its model in every round, with all clients by a Lagrange
 code. Each client evaluates the models of all clients on the shares it holds, and sends the server
 one coded sum. From any 2(K + T − 1) + 1 coded sums the server gets the exact sum of all embeddings,
-those of late clients included, and nothing else. T clients together learn nothing of the others.
+those of late clients included, and no single one. T clients together learn nothing of the others.
 """
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Literal, cast
 
 import torch
 from torch import Tensor, nn
 
+from colonnade.algorithms.fedvs_kept import LastModels, Progress, Received, Sharing
+from colonnade.algorithms.fedvs_server import Opener
 from colonnade.algorithms.fedvs_shares import TAG, Shares
-from colonnade.coding import Field, LagrangeCode, TooFewAnswers
+from colonnade.coding import Field, LagrangeCode
 from colonnade.coding.field import MERSENNE_31
 from colonnade.common.seeds import torch_stream
 from colonnade.errors import InputError
@@ -26,16 +29,22 @@ from colonnade.learning import (
     Columns,
     Exchange,
     LabelHolder,
+    Numbers,
     Part,
     Settings,
     Task,
-    Value,
     at_least,
 )
 from colonnade.learning.segments import CodedBatch, CodedBatches, CodedInOrder, Segments
-from colonnade.network import ABSENT, ALL, EVERYONE, Inbox, Network, first, local
+from colonnade.network import ABSENT, ALL, EVERYONE, Inbox, Network, Wait, first, local, locally
+
+log = logging.getLogger(__name__)
 
 CHUNK = 4096  # coded rows per message when columns are shared
+UNPROTECTED = (
+    "shares have no masks and protect nothing: a client can read the others' columns and models "
+    "from the shares that it is sent; take colluders = 1 or more"
+)
 
 
 class FedVSSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -53,9 +62,11 @@ class FedVSSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=T
     data_bits: Annotated[int, at_least(1)] = 7  # binary places of the columns and their powers
     model_bits: Annotated[int, at_least(1)] = 13  # binary places of the clients' models
     prime: int = MERSENNE_31
-    # When a client does not share its model, or too few answer. zeros: go on without its embedding,
-    # and leave out the steps that too few answer.
-    missing: Literal["wait", "zeros", "error"] = "wait"
+    # When a client does not share its model, or too few answer. last: its last model stays in the
+    # sum, and answers are waited for. zeros: go on without its embedding, and leave out the steps
+    # that too few answer.
+    missing: Literal["last", "wait", "zeros", "error"] = "last"
+    spare: Annotated[int, at_least(0)] = 0  # answers more than are needed that the server waits for
 
     def check(self, task: Task) -> None:
         super().check(task)
@@ -66,7 +77,12 @@ class FedVSSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=T
                 f"encoder = {self.encoder!r}: the clients' models are polynomials of their columns "
                 "(see degree); expected one width, that of the embeddings, e.g. encoder = [64]"
             )
-        self.code(task)
+        code = self.code(task)
+        if self.spare > code.tolerated:
+            raise InputError(
+                f"spare = {self.spare}: of {code.clients} clients {code.threshold} must answer, so "
+                f"that at most {code.tolerated} answers are spare"
+            )
         if self.partitions > task.rows["train"]:
             raise InputError(
                 f"partitions = {self.partitions}: there are only {task.rows['train']} training rows"
@@ -118,14 +134,14 @@ class FedVS(Algorithm):
     held = Exchange(
         clients,
         server,
-        "whose shares the client has, before a prediction",
+        "which shares the client has: before a prediction, and after an epoch",
         width="code.clients",
         numbers="int32",
     )
     counted = Exchange(
         server,
         clients,
-        "whose shares count in the prediction",
+        "which shares count: in a prediction, and in a round of the training",
         width="code.clients",
         numbers="int32",
     )
@@ -134,20 +150,20 @@ class FedVS(Algorithm):
         super().__init__(settings, task)
         self.code = settings.code(task)
         self.field = Shares(settings, self.code, task.widths)
-        waits = settings.missing == "wait"
-        self.of_all = EVERYONE if waits else ALL
-        self.of_enough = first(self.code.threshold, insist=waits)
 
     def build(self, net: Network) -> None:
         features = self.field.features
         self.models = self.stack(net, "model", self.clients, self.model, input_widths=features)
         self.head = self.head_stack(net, self.server, self.set.width)
-        large = lambda name: self.keeps(net, name, self.clients, Value(large=True))  # noqa: E731
-        self.shares, self.validation_shares = large("shares"), large("validation shares")
-        self.masks, self.validation_masks = large("masks"), large("validation masks")
+        keep = lambda name, value: self.keeps(net, name, self.clients, value)  # noqa: E731
+        self.of_train, self.of_validation = Sharing(keep, "train"), Sharing(keep, "validation")
+        self.last = LastModels(keep)
+        counts = self.keeps(net, "counts", self.server, Numbers())
+        self.opener = Opener(self.field, self.clients.parties, counts)
         self.here = net.here(self.clients)
         self.x = self.field.powers(self.data.train.x, self.here)  # their own, in the clear
         self.largest = torch.zeros(len(self.here), self.field.widest)  # of all that was shared
+        self.sharing: Progress | None = None  # of columns, while they are shared
 
     def model(self, client: int) -> nn.Module:
         """Linear in the powers of the columns. √N times as wide at first as a layer usually is, so
@@ -162,28 +178,81 @@ class FedVS(Algorithm):
         coded = max(1, size // self.set.partitions)
         return CodedBatches(segments.length, coded, epochs, self.task.seed, segments)
 
+    def of_all(self, net: Network) -> Wait:
+        """How shares are waited for. A model can stand in for one that comes later; new rows have
+        nothing that could, so that a prediction waits as far as real parties wait at all."""
+        waits = {"wait", "last"} if net.phase == "inference" else {"wait"}
+        return EVERYONE if self.set.missing in waits else ALL
+
+    def of_enough(self, net: Network) -> Wait:
+        """How answers are waited for. A version that cannot be measured is only not the best one,
+        so that a validation waits for nobody who is away."""
+        waits = {"wait"} if net.phase == "validation" else {"wait", "last"}
+        return first(self.code.threshold + self.set.spare, insist=self.set.missing in waits)
+
+    def remarks(self) -> list[str]:
+        unprotected = [] if self.set.colluders else [f"colluders = 0: {UNPROTECTED}"]
+        return unprotected + self.opener.remarks()
+
+    @property
+    def activity(self) -> str:
+        return "" if self.sharing is None else str(self.sharing)
+
+    @property
+    def total_rounds(self) -> int:
+        length = Segments(self.task.rows["train"], self.set.partitions).length + TAG
+        return len(range(0, length, CHUNK)) + super().total_rounds
+
+    def bytes_of(self, length: int) -> int:
+        """That leave a client, here or of the widest columns, with so many coded rows for each of
+        the others."""
+        features = [self.field.features[n] for n in self.here] or [self.field.widest]
+        return 4 * length * max(features) * (len(self.clients) - 1)
+
+    def say_what_protects(self, net: Network) -> None:
+        """In the log, once: where masks come from, and how much is shared."""
+        for party in (self.clients.parties[n] for n in self.here[:1]):
+            origin = net.secrets(party, "masks").origin
+            log.info("%s: the masks of its shares come from %s", party, origin)
+            rows = [
+                Segments(part.rows, self.set.partitions).length
+                for part in (self.data.train, self.data.validation)
+            ]
+            bytes = self.bytes_of(sum(rows) + TAG * len(rows)) / 1e6
+            others = len(self.clients) - 1
+            log.info("%s: shares its columns: %.1f MB to %d others", party, bytes, others)
+        if self.here and not self.set.colluders:
+            log.warning("colluders = 0: %s", UNPROTECTED)
+
     # -- algorithm 1 ------------------------------------------------------------------------------
 
     async def train(self, net: Network) -> None:
-        self.shares.set_once(await self.share_data(net, self.data.train, self.masks))
-        apart, masks = net.within("validation"), self.validation_masks
-        later = await self.share_data(apart, self.data.validation, masks)
-        self.validation_shares.set_once(later)
+        self.say_what_protects(net)
+        train, validation = self.of_train, self.of_validation
+        train.shares.set_once(await self.share_data(net, self.data.train, train))
+        later = await self.share_data(net.within("validation"), self.data.validation, validation)
+        validation.shares.set_once(later)
         async for batch in self.training.rounds(net):
             assert isinstance(batch, CodedBatch)
             h = self.models(self.x.index_select(1, batch.rows))
-            models = await self.share_models(net, self.rounded(net.round))
-            inbox = await self.answers(net, self.shares.value, batch.coded, models)
-            mean, enough = self.opened(inbox, batch.places)  # [server, rows, width], [server]
-            able = net.alive(self.server) & enough
+            models = await self.share_models(net, self.rounded(net.round), self.stand_in)
+            inbox = await self.answers(net, self.of_train.shares.value, batch.coded, models)
+            mean, enough, counted = self.opened(net, inbox, batch.places)
+            able = net.alive(self.server) & enough  # [server]
             batch.loss, gradient = self.head.learn(mean, batch.y, self.loss, able)
             back = await net.send(gradient, self.gradient, len(batch), where=able)
             self.models.backward(h, back.total() / len(self.clients), back.any)
+            if self.set.missing == "last":
+                locally(self.last.heed, await net.send(counted, self.counted, 1))
+            if batch.last:
+                if self.set.missing == "last" and net.here(self.server):
+                    await net.reunite()  # a version is measured with everybody who may be back
+                await self.mend(net)
 
     async def predict(self, net: Network, part: Part) -> Tensor:
         """On shares as well: nobody's embedding is opened."""
         known = part is self.data.validation
-        shares = self.validation_shares.value if known else await self.share_data(net, part)
+        shares = self.of_validation.shares.value if known else await self.share_data(net, part)
         models = await self.share_models(net, self.rounded(None))
         among = await self.settle(net, shares, models)  # [clients here, senders]
         segments = Segments(part.rows, self.set.partitions)
@@ -193,63 +262,92 @@ class FedVS(Algorithm):
         logits, rows = [], []
         async for batch in net.rounds(CodedInOrder(part, segments, size)):
             inbox = await self.answers(net, shares, batch.coded, models, among)
-            mean, _ = self.opened(inbox, batch.places, must=answering)
+            mean, _, _ = self.opened(net, inbox, batch.places, must=answering)
             logits.append(self.head.predict(mean)[0])
             rows.append(batch.rows)
         return torch.cat(logits)[torch.cat(rows).argsort()]
 
     # -- lines 1 to 10: every client shares its columns -------------------------------------------
 
-    async def share_data(self, net: Network, part: Part, masks: Value | None = None) -> Tensor:
+    async def share_data(self, net: Network, part: Part, kept: Sharing | None = None) -> Tensor:
         """Each client's share of every client's columns, and last a row that tells this sharing
-        from others. `masks`: where a client keeps those that it drew, so that after a crash it
-        sends the same shares again. [clients here, senders, coded rows + 1, features]"""
+        from others. `kept`: where a client keeps its masks, so that after a crash it sends the same
+        shares again. [clients here, senders, coded rows + 1, features]"""
         segments = Segments(part.rows, self.set.partitions)
-        own = self.shared_columns(net, part.x, segments, masks)
-        none = torch.zeros(len(self.here), len(self.clients), 0, self.field.widest).int()
-        shares, length = [none], segments.length + TAG
+        own = self.shared_columns(net, part.x, segments, kept)
+        length = segments.length + TAG
+        self.sharing = Progress(self.bytes_of(length), length) if kept is not None else None
+        shares = Received(len(self.here), len(self.clients), length, self.field.widest)
         async for start in net.rounds(range(0, length, CHUNK), unhurried=True):
             end = min(start + CHUNK, length)
             some = own[:, :, start:end]  # [clients here, receivers, coded rows, features]
-            inbox = await net.send(some, self.data_share, end - start, wait=self.of_all)
-            shares.append(inbox.value)
-        return torch.cat(shares, 2)
+            inbox = await net.send(some, self.data_share, end - start, wait=self.of_all(net))
+            locally(shares.add, start, inbox)
+            if self.sharing is not None:
+                self.sharing.rows = end
+        self.sharing = None
+        return shares.whole()
 
     @local
     def shared_columns(
-        self, net: Network, x: Tensor, segments: Segments, kept: Value | None
+        self, net: Network, x: Tensor, segments: Segments, kept: Sharing | None
     ) -> Tensor:
         powers = self.field.powers(x, self.here)
         self.field.check_columns(powers)
         self.largest = torch.maximum(self.largest, powers.abs().amax(1))
         secret = segments.cut(self.field.columns.nearest(powers))  # [partitions, clients, …]
-        if kept is not None and kept.value is not None:
-            return self.field.shared(self.code.share, secret, kept.value)
-        masks = self.draw(net, "columns", secret.shape[2:])
+        if kept is not None and kept.mark.value is not None:
+            return self.field.shared(self.code.share, secret, kept.masks.value, kept.mark.value)
+        masks, mark = self.draw(net, "columns", secret.shape[2:])
         if kept is not None:
-            kept.set(masks)
+            kept.masks.set(masks)
+            kept.mark.set(mark)
             self.training.keep_now()  # before anybody hears of them
-        return self.field.shared(self.code.share, secret, masks)
+        return self.field.shared(self.code.share, secret, masks, mark)
 
-    def draw(self, net: Network, purpose: str, shape: Sequence[int]) -> Tensor:
-        """Fresh masks. [clients here, colluders, …]"""
+    async def mend(self, net: Network) -> None:
+        """After an epoch: columns are shared again if a client that is there lacks shares of others
+        that are there, because it was away when they were sent, or has lost its files."""
+        apart, sharings = net.within("validation"), (self.of_train, self.of_validation)
+        held = [self.field.marks(sharing.shares.value) for sharing in sharings]
+        inbox = await apart.send(torch.stack(held, 1), self.held, len(sharings))
+        (again,) = await apart.agree(self.field.differ(inbox), self.server, 1)
+        if not again:
+            return
+        log.info("columns are shared again: a client came late, or has lost its files")
+        net.forgive()
+        parts = (self.data.train, self.data.validation)
+        for sharing, part in zip(sharings, parts, strict=True):
+            sharing.renew(await self.share_data(net.within("training"), part, sharing))
+
+    def draw(self, net: Network, purpose: str, shape: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """Fresh masks, and a mark for the sharing. [clients here, colluders, …], [clients here]"""
         parties = [self.clients.parties[n] for n in self.here]
         sources = [net.secrets(party, purpose, net.program, net.round) for party in parties]
-        return torch.stack([self.code.masks(shape, source) for source in sources])
+        masks = [self.code.masks(shape, source) for source in sources]
+        marks = [self.field.mark(source) for source in sources]
+        return torch.stack(masks), torch.tensor(marks, dtype=torch.int32)
 
     # -- lines 13 to 24: models are shared, and evaluated on shares -------------------------------
 
-    async def share_models(self, net: Network, models: Tensor) -> Tensor:
+    async def share_models(
+        self, net: Network, models: Tensor, use: Callable[[Inbox], Tensor] | None = None
+    ) -> Tensor:
         """Each client's share of every client's model, and last a row that tells this sharing from
-        others; zeros where none came. [clients here, senders, width + 1, features]"""
+        others; zeros where none came, or what is to be used then. [clients here, senders, width +
+        1, features]"""
         own = self.shared_models(net, models)
-        inbox = await net.send(own, self.model_share, self.set.width + TAG, wait=self.of_all)
-        return inbox.value
+        inbox = await net.send(own, self.model_share, self.set.width + TAG, wait=self.of_all(net))
+        return inbox.value if use is None else use(inbox)
 
     @local
     def shared_models(self, net: Network, models: Tensor) -> Tensor:
-        masks = self.draw(net, "model", models.shape[1:])
-        return self.field.shared(self.code.share_same, models, masks)
+        masks, mark = self.draw(net, "model", models.shape[1:])
+        return self.field.shared(self.code.share_same, models, masks, mark)
+
+    @local
+    def stand_in(self, inbox: Inbox) -> Tensor:
+        return self.last.stand_in(inbox) if self.set.missing == "last" else inbox.value
 
     def rounded(self, round: int | None) -> Tensor:
         """The models as field elements: rounded at random in training, else to the nearest.
@@ -283,7 +381,11 @@ class FedVS(Algorithm):
             models = models * among[:, :, None, None]
         coded = self.field.answers(shares, rows, models)
         return await net.send(
-            coded, self.coded_embedding, len(rows) + TAG, wait=self.of_enough, where=able
+            coded,
+            self.coded_embedding,
+            len(rows) + self.field.mark_rows,
+            wait=self.of_enough(net),
+            where=able,
         )
 
     async def settle(self, net: Network, shares: Tensor, models: Tensor) -> Tensor:
@@ -291,20 +393,28 @@ class FedVS(Algorithm):
         others have. The server decides whose embeddings are added up: as many as enough clients
         have the shares of. [clients here, senders]"""
         held = self.field.held(shares, models)
-        inbox = await net.send(held[:, None], self.held, 1, wait=self.of_all)
+        inbox = await net.send(held[:, None], self.held, 1, wait=self.of_all(net))
         among = self.field.counted(inbox)  # [server, 1, senders]
-        told = await net.send(among, self.counted, 1, wait=self.of_all)
+        told = await net.send(among, self.counted, 1, wait=self.of_all(net))
         return told.value[:, 0, 0]
 
     # -- lines 27 to 30: the server opens the sum -------------------------------------------------
 
-    @local(results=2)
-    def opened(self, inbox: Inbox, places: Tensor, must: bool = False) -> tuple[Tensor, Tensor]:
-        """The mean embedding of the rows at these places [server, rows, width], and whether enough
-        clients answered from the same sharings [server]; `must`: an error if not."""
-        who = self.field.agreeing(inbox)
-        if len(who) >= self.code.threshold:
-            return self.field.mean(inbox, who, places), torch.ones(1, dtype=torch.bool)
+    @local(results=3)
+    def opened(
+        self, net: Network, inbox: Inbox, places: Tensor, must: bool = False
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The mean embedding of the rows at these places [server, rows, width]; whether enough
+        clients answered from the same sharings, and their answers agree [server]; and which
+        sharings of models those are [server, 1, senders]. `must`: an error if there are too few."""
+        (server,) = self.server.parties
+        source = net.secrets(server, "check", net.program, net.round)
+        found = self.opener.look_at(inbox, source)
+        self.opener.note(found, net.phase == "training")
+        if found.trouble is None:
+            mean = self.field.mean(inbox, found.who, places)
+            return mean, torch.ones(1, dtype=torch.bool), found.counted
         if must or self.set.missing == "error":
-            raise TooFewAnswers(self.code.shortage(len(who)))
-        return torch.zeros(1, len(places), self.set.width), torch.zeros(1, dtype=torch.bool)
+            raise found.trouble
+        nothing = torch.zeros(1, len(places), self.set.width)
+        return nothing, torch.zeros(1, dtype=torch.bool), found.counted

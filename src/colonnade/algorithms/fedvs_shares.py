@@ -3,8 +3,6 @@ and what the server opens. Nothing here is sent."""
 
 from __future__ import annotations
 
-import zlib
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -13,13 +11,14 @@ from torch import Tensor
 
 from colonnade.coding import LagrangeCode, Quantiser
 from colonnade.coding.field import MERSENNE_31
+from colonnade.common.randomness import Randomness
 from colonnade.errors import ColonnadeError, InputError
 from colonnade.network import Inbox, local
 
 if TYPE_CHECKING:
     from colonnade.algorithms.fedvs import FedVSSettings
 
-TAG = 1  # row of a share or an answer that says which sharing it belongs to
+TAG = 1  # row of a share that says which sharing it belongs to
 
 Share = Callable[[Tensor, Tensor], Tensor]  # of a secret and masks; see `LagrangeCode`
 
@@ -84,32 +83,48 @@ class Shares:
     # -- shares -----------------------------------------------------------------------------------
 
     @staticmethod
-    def shared(share: Share, secret: Tensor, masks: Tensor) -> Tensor:
-        """For every receiver, with a row more, whose first number tells this sharing from all
-        others: a digest of its shares. [clients here, receivers, rows + 1, features]"""
+    def shared(share: Share, secret: Tensor, masks: Tensor, marks: Tensor) -> Tensor:
+        """For every receiver, with a row more, whose first number, the mark, tells this sharing
+        from all others. A mark is a random number: from a digest of the shares, whoever holds some
+        of them could check a guess of the secret. [clients here, receivers, rows + 1, features]"""
         shares = share(secret, masks.transpose(0, 1)).transpose(0, 1)
         row = torch.zeros_like(shares[:, :, :TAG])
-        for i, own in enumerate(shares):
-            row[i, :, 0, 0] = _digest(own)
+        row[:, :, 0, 0] = marks[:, None]
         return torch.cat([shares, row], 2)
+
+    @staticmethod
+    def mark(source: Randomness) -> int:
+        """From 1 to 2³¹ − 1: 0 says that nothing came."""
+        return max(1, int(source.words(1)[0]) >> 1)
 
     @local
     def answers(self, shares: Tensor, rows: Tensor, models: Tensor) -> Tensor:
-        """The embeddings of coded rows, summed over all clients (equation 5), and last a row that
-        tells which sharings went in. [clients here, rows + 1, width]"""
+        """The embeddings of coded rows, summed over all clients (equation 5), and last rows that
+        tell which sharings went in. [clients here, rows + `mark_rows`, width]"""
         x = shares.index_select(2, rows).transpose(1, 2).flatten(2)  # [clients, rows, all features]
         w = models[:, :, :-TAG].transpose(2, 3).flatten(1, 2)  # [clients, all features, width]
-        made = torch.zeros(len(x), len(rows) + TAG, w.shape[2], dtype=torch.int32)
-        made[:, :-TAG] = self.code.field.matmul(x, w)
-        tags = torch.stack([shares[:, :, -1, 0], models[:, :, -1, 0]], 1)
-        made[:, -1, 0] = torch.tensor([_digest(one) for one in tags])
+        made = torch.zeros(len(x), len(rows) + self.mark_rows, w.shape[2], dtype=torch.int32)
+        made[:, : len(rows)] = self.code.field.matmul(x, w)
+        marks = torch.cat([self.marks(shares), self.marks(models)], 1)
+        made[:, len(rows) :].view(len(made), -1)[:, : marks.shape[1]] = marks
         return made
+
+    @property
+    def mark_rows(self) -> int:
+        """Rows of an answer that hold the marks of all clients' columns and models."""
+        return -(-2 * self.code.clients // self.set.width)
+
+    @staticmethod
+    @local
+    def marks(shares: Tensor) -> Tensor:
+        """Of the sharings that shares belong to; 0 where nothing came. [clients here, senders]"""
+        return shares[:, :, -1, 0]
 
     @local
     def held(self, shares: Tensor, models: Tensor) -> Tensor:
-        """Whose columns and model each client here has a share of: 0 or 1. Tags that are 0 say that
-        nothing came. [clients here, senders]"""
-        return ((shares[:, :, -1, 0] != 0) & (models[:, :, -1, 0] != 0)).int()
+        """Whose columns and model each client here has a share of: 0 or 1. [clients here,
+        senders]"""
+        return ((self.marks(shares) != 0) & (self.marks(models) != 0)).int()
 
     @local
     def able(self, held: Tensor, among: Tensor) -> Tensor:
@@ -129,20 +144,26 @@ class Shares:
             among[rarest] = 0
         return among[None, None]
 
-    def agreeing(self, inbox: Inbox) -> list[int]:
-        """Most of the clients that answered, all from the same sharings."""
-        answered = inbox.arrived[0].nonzero()[:, 0].tolist()
-        tags = {n: int(inbox.value[0, n, -1, 0]) for n in answered}
-        common = Counter(tags.values()).most_common(1)
-        return [n for n in answered if tags[n] == common[0][0]]
+    @local
+    def differ(self, inbox: Inbox) -> Tensor:
+        """Whether clients hold shares of different sharings of a client, or none, given the marks
+        of what each of them holds and that all of them are there to share again. [1]"""
+        there = inbox.arrived[0]
+        marks = inbox.value[0, there][..., there]  # [clients, parts of the data, senders]
+        alike = (marks == marks[:1]).all() & (marks != 0).all()
+        return (~alike).float()[None]
+
+    def marks_of_answers(self, inbox: Inbox) -> dict[int, tuple[int, ...]]:
+        """By client that answered: which sharings of all clients' columns went in, and of all
+        clients' models."""
+        marks = inbox.value[0, :, -self.mark_rows :].flatten(1)[:, : 2 * self.code.clients].tolist()
+        return {n: tuple(marks[n]) for n in inbox.arrived[0].nonzero()[:, 0].tolist()}
+
+    def answers_of(self, inbox: Inbox, who: Sequence[int]) -> Tensor:
+        """[answers, coded rows, width]"""
+        return self.code.field.reduced(inbox.value[0, list(who), : -self.mark_rows].long())
 
     def mean(self, inbox: Inbox, who: Sequence[int], places: Tensor) -> Tensor:
         """The mean embedding of the rows at these places. [server, rows, width]"""
-        answers = self.code.field.reduced(inbox.value[0, list(who), :-TAG].long())
-        total = self.code.decode(answers, who).flatten(0, 1)[places]
+        total = self.code.decode(self.answers_of(inbox, who), who).flatten(0, 1)[places]
         return (self.sums.real(total) / self.code.clients)[None].to(torch.get_default_dtype())
-
-
-def _digest(numbers: Tensor) -> int:
-    """From 1 to 2³¹ − 1: 0 says that nothing came."""
-    return max(1, zlib.crc32(numbers.contiguous().numpy().tobytes()) >> 1)

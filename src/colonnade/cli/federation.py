@@ -255,7 +255,8 @@ def _progress(status: dict[str, Any]) -> str:
         return Stage.STARTING
     parts = [f"{status['party']}: {status['stage']}"]
     if status["stage"] == Stage.TRAINING:
-        parts.append(f"round {status['round']:,} of at most {status['rounds']:,}")
+        rounds = f"round {status['round']:,} of at most {status['rounds']:,}"
+        parts.append(status.get("activity") or rounds)
     parts += decisive(status.get("metrics", {}), status.get("metric", ""))
     if away := status.get("away"):
         parts.append("away: " + ", ".join(f"{p} {s:.0f} s" for p, s in away.items()))

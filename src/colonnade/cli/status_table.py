@@ -56,6 +56,9 @@ def sentences(found: Mapping[str, Told]) -> Iterator[str]:
         yield f"{party}: away since {max(seen.values()):.0f} s, as told by {', '.join(seen)}"
     for party, seen in _by_party(found, "lacking").items():
         yield f"The model lacks {party}: {next(iter(seen.values()))}"
+    for name, told in found.items():
+        for remark in told.get("remarks", ()):
+            yield f"{name}: {remark}"
 
 
 def _by_party(found: Mapping[str, Told], key: str) -> dict[str, dict[str, Any]]:

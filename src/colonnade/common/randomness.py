@@ -10,7 +10,10 @@ import numpy as np
 
 
 class Randomness(Protocol):
-    """A source of independent, uniform 32-bit words."""
+    """A source of independent, uniform 32-bit words. `origin` says in words where they come
+    from."""
+
+    origin: str
 
     def words(self, count: int) -> np.ndarray:
         """[count] uint32"""
@@ -20,12 +23,16 @@ class Randomness(Protocol):
 class SystemRandomness:
     """The operating system's generator: what protects real data."""
 
+    origin = "the operating system's generator"
+
     def words(self, count: int) -> np.ndarray:
         return np.frombuffer(bytearray(os.urandom(4 * count)), dtype=np.uint32)
 
 
 class SeededRandomness:
     """Repeatable, and therefore no protection at all: for simulations."""
+
+    origin = "the seed, as in every simulation, and protect nothing"
 
     def __init__(self, stream: np.random.Generator) -> None:
         self.stream = stream

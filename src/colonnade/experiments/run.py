@@ -151,7 +151,7 @@ def _tested(
     cost["wall_seconds"] = round(took + time.perf_counter() - started, 3)
     numbers = {key: value if math.isfinite(value) else None for key, value in metrics.items()}
     method, faults = cell.settings.name, cell.fault.name
-    notes, privacy = data.notes, {}
+    notes, privacy = (*data.notes, *algorithm.remarks()), {}
     if releases is not None:
         notes, privacy = (*notes, *releases.notes()), releases.facts()
     return Result(method, faults, cell.seed, cell.run, numbers, cost, notes, privacy)

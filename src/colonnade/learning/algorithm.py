@@ -342,6 +342,15 @@ class Algorithm(ABC):
         answers = self.unscaled(outputs)
         return self.task.goal.measure(answers, y, part, everything=everything, scale=scale)
 
+    @property
+    def activity(self) -> str:
+        """What the parties here are doing, if it is something else than learning in rounds."""
+        return ""
+
+    def remarks(self) -> list[str]:
+        """What a reader of the result must know of this training, as far as it is known here."""
+        return []
+
     # -- models as files --------------------------------------------------------------------------
 
     def save(self, folder: Path, net: Network, *, durable: bool = False) -> None:

@@ -197,6 +197,11 @@ class Network(ABC):
         """A real training ends with an error where its loss is not a number any more."""
         return None
 
+    def forgive(self) -> None:
+        """What was sent once, and did not come from everybody, is about to be sent again: nobody
+        counts as missing for it any more."""
+        return None
+
     async def reunite(self) -> None:
         """Wait for a while for the parties that are away."""
         return None

@@ -52,7 +52,10 @@ METHODS: dict[str, dict[str, Any]] = {
     "dvfl": {"epochs": 4, "aggregators": 2, "client_epochs": 2, "aggregator_epochs": 3},
     "fedonce": {"epochs": 4, "client_epochs": 2},
     "mags": {"epochs": 4, "gossip": 1},
+    "fedvs": {"epochs": 4, "batch": 32},
+    "fedvs wait": {"epochs": 4, "batch": 32, "missing": "wait"},
 }
+LEAST = {"fedvs": 3}  # parties
 
 
 def small(name: str, parties: int, **more: Any) -> Federation:
@@ -117,7 +120,8 @@ class Oracle:
 def weather(seed: int, folder: Path) -> tuple[Federation, dict[str, Member]]:
     """One training in a storm, to its end."""
     random = Random(seed)
-    fed = small(list(METHODS)[seed % len(METHODS)], random.choice([2, 3]))
+    name = list(METHODS)[seed % len(METHODS)]
+    fed = small(name, random.choice([2, 3]) + LEAST.get(name.split()[0], 2) - 2)
     members: dict[str, Member] = {}
     lost = random.random() < 0.2  # somebody's disk, at its first crash
 

@@ -61,6 +61,7 @@ class LedMember(Member):
             self.state.metrics |= metrics
             unlabelled = self.algorithm.unlabelled_rounds
             notes += self.about_the_model() + self.attendance.notes(unlabelled)
+            notes += self.algorithm.remarks()
             self.report_result(metrics, notes)
         self.state.stage = Stage.ANSWERING
         while not self.once:

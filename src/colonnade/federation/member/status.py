@@ -41,6 +41,9 @@ LOOK, SHOW = SECOND // 20, SECOND // 2  # between two looks at the state, and at
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 
 
+Remark = Annotated[str, msgspec.Meta(max_length=500)]
+
+
 class Told(msgspec.Struct, frozen=True):
     """What a party tells of itself, as others check it."""
 
@@ -55,6 +58,7 @@ class Told(msgspec.Struct, frozen=True):
     model: Name = ""
     lacking: dict[Name, Name] = {}
     dropped: Count = 0
+    remarks: list[Remark] = []
     code: dict[Name, Source] = {}
 
 
@@ -88,6 +92,7 @@ def status(member: Member) -> dict[str, Any]:
         "lacking": member.lacking(),
         "code": msgspec.to_builtins(member.own.code),
         "dropped": member.post.quota.drops.total,
+        "remarks": member.remarks(),
     }
 
 
@@ -152,6 +157,7 @@ class StatusLine:
         with suppress(OSError):
             decides = self.member.algorithm.task.goal.deciding.key
             own = {"metrics": self.member.state.metrics, "metric": decides}  # not for others to ask
+            own["activity"] = self.member.algorithm.activity
             write_status(self.member.folder / STATUS, status(self.member) | own)
 
 
@@ -167,7 +173,8 @@ def sentence(member: Member) -> str:
     state = member.state
     parts = [f"{member.party}: {state.stage}"]
     if state.stage == Stage.TRAINING:
-        parts.append(f"round {state.round:,} of at most {state.rounds:,}")
+        rounds = f"round {state.round:,} of at most {state.rounds:,}"
+        parts.append(member.algorithm.activity or rounds)
     parts += decisive(state.metrics, member.algorithm.task.goal.deciding.key)
     for party, seconds in member.away().items():
         parts.append(f"{party}: away since {seconds:.0f} s; {member.without(party)}")

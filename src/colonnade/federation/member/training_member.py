@@ -166,6 +166,10 @@ class TrainingMember:
         missed = [[list(o), sorted(names)] for o, names in self.post.missed.items()]
         return {"attendance": self.attendance.facts(), "missed": missed}
 
+    def remarks(self) -> list[str]:
+        """What must be known of the training so far; nothing before the data has been read."""
+        return self.algorithm.remarks() if self.state.stage != Stage.STARTING else []
+
     async def afterwards(self) -> None:
         """Once trained: the test, then questions, until it is over."""
         raise NotImplementedError

@@ -83,6 +83,10 @@ class CommittingNetwork(WaitingNetwork):
                 "network.loudness in the federation file, which bounds what is accepted"
             )
 
+    def forgive(self) -> None:
+        self.post.missed.clear()
+        self.announce(self.post.parts)
+
     async def reunite(self) -> None:
         lately = self.origin.at(self.rounds_begun - WINDOW, 0)
         beyond = self.origin.at(self.rounds_begun, self.step + 1)
