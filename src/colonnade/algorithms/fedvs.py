@@ -9,6 +9,7 @@ those of late clients included, and nothing else. T clients together learn nothi
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Sequence
 from typing import Annotated, Literal, cast
@@ -17,8 +18,10 @@ import torch
 from torch import Tensor, nn
 
 from colonnade.algorithms.fedvs_shares import TAG, Shares
+from colonnade.algorithms.fedvs_time import Steps, fastest
 from colonnade.coding import Field, LagrangeCode, TooFewAnswers
 from colonnade.coding.field import MERSENNE_31
+from colonnade.coding.lagrange import most_partitions
 from colonnade.common.seeds import torch_stream
 from colonnade.errors import InputError
 from colonnade.learning import (
@@ -35,6 +38,8 @@ from colonnade.learning import (
 from colonnade.learning.segments import CodedBatch, CodedBatches, CodedInOrder, Segments
 from colonnade.network import ABSENT, ALL, EVERYONE, Inbox, Network, first, local
 
+log = logging.getLogger(__name__)
+
 CHUNK = 4096  # coded rows per message when columns are shared
 
 
@@ -47,7 +52,8 @@ class FedVSSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=T
     optimizer: Literal["sgd", "adam"] = "sgd"
     lr: float | dict[str, float] = 5e-2
     momentum: Annotated[float, at_least(0)] = 0.9
-    partitions: int = 1  # K: a share is 1/K of the columns
+    # K: a share is 1/K of the columns. "auto": the fastest under the delays of the network.
+    partitions: int | Literal["auto"] = 1
     colluders: int = 1  # T: so many clients together learn nothing
     degree: Annotated[int, at_least(1)] = 2  # D, of the clients' polynomials
     data_bits: Annotated[int, at_least(1)] = 7  # binary places of the columns and their powers
@@ -66,15 +72,21 @@ class FedVSSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=T
                 f"encoder = {self.encoder!r}: the clients' models are polynomials of their columns "
                 "(see degree); expected one width, that of the embeddings, e.g. encoder = [64]"
             )
-        self.code(task)
-        if self.partitions > task.rows["train"]:
+        partitions = 1 if self.partitions == "auto" else self.partitions
+        self.code(task, partitions)
+        if partitions > task.rows["train"]:
             raise InputError(
-                f"partitions = {self.partitions}: there are only {task.rows['train']} training rows"
+                f"partitions = {partitions}: there are only {task.rows['train']} training rows"
             )
 
-    def code(self, task: Task) -> LagrangeCode:
+    def code(self, task: Task, partitions: int) -> LagrangeCode:
         clients, field = len(task.clients), Field(self.prime)
-        return LagrangeCode(clients, self.partitions, self.colluders, field=field)
+        return LagrangeCode(clients, partitions, self.colluders, field=field)
+
+    def steps(self, task: Task, partitions: int) -> Steps:
+        features = tuple(self.degree * (width + 1) for width in task.widths)
+        code = self.code(task, partitions)
+        return Steps(code, task.rows["train"], self.batch, self.width, features)
 
     @property
     def width(self) -> int:
@@ -132,11 +144,30 @@ class FedVS(Algorithm):
 
     def __init__(self, settings: FedVSSettings, task: Task) -> None:
         super().__init__(settings, task)
-        self.code = settings.code(task)
+        self.steps = (
+            self.fastest()
+            if settings.partitions == "auto"
+            else settings.steps(task, settings.partitions)
+        )
+        self.code = self.steps.code
         self.field = Shares(settings, self.code, task.widths)
         waits = settings.missing == "wait"
         self.of_all = EVERYONE if waits else ALL
         self.of_enough = first(self.code.threshold, insist=waits)
+
+    def fastest(self) -> Steps:
+        """Of all K that the clients and their rows allow, the one with the shortest expected epoch
+        under the configured delays, of which everybody knows; 1 where there are none."""
+        delays, rows = self.task.delays, self.task.rows["train"]
+        most = most_partitions(len(self.clients), self.set.colluders) if delays.any else 1
+        possible = [self.set.steps(self.task, k) for k in range(1, min(most, rows) + 1)]
+        chosen = fastest(possible, delays, self.clients, self.server)
+        why = (
+            "the fastest under the configured delays" if delays.any else "no delays are configured"
+        )
+        self.notes += (f"{self.set.name}: partitions = {chosen.code.partitions} ({why})",)
+        log.info(self.notes[-1])
+        return chosen
 
     def build(self, net: Network) -> None:
         features = self.field.features
@@ -158,17 +189,18 @@ class FedVS(Algorithm):
         return layer
 
     def batches(self, rows: int, size: int, epochs: int) -> CodedBatches:
-        segments = Segments(rows, self.set.partitions)
-        coded = max(1, size // self.set.partitions)
+        segments = Segments(rows, self.code.partitions)
+        coded = max(1, size // self.code.partitions)
         return CodedBatches(segments.length, coded, epochs, self.task.seed, segments)
 
     # -- algorithm 1 ------------------------------------------------------------------------------
 
     async def train(self, net: Network) -> None:
         self.shares.set_once(await self.share_data(net, self.data.train, self.masks))
-        apart, masks = net.within("validation"), self.validation_masks
-        later = await self.share_data(apart, self.data.validation, masks)
-        self.validation_shares.set_once(later)
+        if self.data.validation.rows:
+            apart, masks = net.within("validation"), self.validation_masks
+            later = await self.share_data(apart, self.data.validation, masks)
+            self.validation_shares.set_once(later)
         async for batch in self.training.rounds(net):
             assert isinstance(batch, CodedBatch)
             h = self.models(self.x.index_select(1, batch.rows))
@@ -186,8 +218,8 @@ class FedVS(Algorithm):
         shares = self.validation_shares.value if known else await self.share_data(net, part)
         models = await self.share_models(net, self.rounded(None))
         among = await self.settle(net, shares, models)  # [clients here, senders]
-        segments = Segments(part.rows, self.set.partitions)
-        size = max(1, self.predict_rows(net) // self.set.partitions)
+        segments = Segments(part.rows, self.code.partitions)
+        size = max(1, self.predict_rows(net) // self.code.partitions)
         # While the model is trained, a version that cannot be measured is only not the best one.
         answering = net.phase == "inference" and self.set.missing != "zeros"
         logits, rows = [], []
@@ -204,14 +236,15 @@ class FedVS(Algorithm):
         """Each client's share of every client's columns, and last a row that tells this sharing
         from others. `masks`: where a client keeps those that it drew, so that after a crash it
         sends the same shares again. [clients here, senders, coded rows + 1, features]"""
-        segments = Segments(part.rows, self.set.partitions)
+        segments = Segments(part.rows, self.code.partitions)
         own = self.shared_columns(net, part.x, segments, masks)
         none = torch.zeros(len(self.here), len(self.clients), 0, self.field.widest).int()
         shares, length = [none], segments.length + TAG
         async for start in net.rounds(range(0, length, CHUNK), unhurried=True):
             end = min(start + CHUNK, length)
             some = own[:, :, start:end]  # [clients here, receivers, coded rows, features]
-            inbox = await net.send(some, self.data_share, end - start, wait=self.of_all)
+            work = self.steps.columns(end - start)
+            inbox = await net.send(some, self.data_share, end - start, wait=self.of_all, work=work)
             shares.append(inbox.value)
         return torch.cat(shares, 2)
 
@@ -243,7 +276,8 @@ class FedVS(Algorithm):
         """Each client's share of every client's model, and last a row that tells this sharing from
         others; zeros where none came. [clients here, senders, width + 1, features]"""
         own = self.shared_models(net, models)
-        inbox = await net.send(own, self.model_share, self.set.width + TAG, wait=self.of_all)
+        rows, work = self.set.width + TAG, self.steps.models
+        inbox = await net.send(own, self.model_share, rows, wait=self.of_all, work=work)
         return inbox.value
 
     @local
@@ -283,7 +317,12 @@ class FedVS(Algorithm):
             models = models * among[:, :, None, None]
         coded = self.field.answers(shares, rows, models)
         return await net.send(
-            coded, self.coded_embedding, len(rows) + TAG, wait=self.of_enough, where=able
+            coded,
+            self.coded_embedding,
+            len(rows) + TAG,
+            wait=self.of_enough,
+            where=able,
+            work=self.steps.answer,
         )
 
     async def settle(self, net: Network, shares: Tensor, models: Tensor) -> Tensor:

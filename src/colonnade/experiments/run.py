@@ -59,7 +59,8 @@ def build(
     settings: Settings, data: VerticalData, seed: int, **facts: Any
 ) -> tuple[Algorithm, StackedNetwork]:
     """An algorithm and a stacked network, ready to train."""
-    algorithm = registry()[settings.algorithm](settings, Task.of(data, seed))
+    task = Task.of(data, seed, facts.get("delays"))
+    algorithm = registry()[settings.algorithm](settings, task)
     net = StackedNetwork(algorithm.world(**facts))
     algorithm.join(net, data)
     return algorithm, net
@@ -149,7 +150,8 @@ def _tested(
     cost["wall_seconds"] = round(took + time.perf_counter() - started, 3)
     numbers = {key: value if math.isfinite(value) else None for key, value in metrics.items()}
     method, faults = cell.settings.name, cell.fault.name
-    return Result(method, faults, cell.seed, cell.run, numbers, cost, data.notes)
+    notes = (*data.notes, *algorithm.notes)
+    return Result(method, faults, cell.seed, cell.run, numbers, cost, notes)
 
 
 def per_prediction(algorithm: Algorithm, net: Network) -> float:

@@ -83,6 +83,7 @@ class Algorithm(ABC):
         self.stacks: dict[str, tuple[Group, Stack]] = {}
         self.state: dict[str, tuple[Group, State]] = {}  # what must survive a crash, beside those
         self.own_code: Mapping[str, Source] = {}  # which code of the user's own runs here
+        self.notes: tuple[str, ...] = ()  # for whoever reads the result: what it chose by itself
         self.course: list[float] = []  # the last test, batch by batch: `goal.by_row` of it
         self.loss: Loss = task.goal.training_loss(torch.zeros(0, dtype=torch.int64))
         self.training = self.control(self)

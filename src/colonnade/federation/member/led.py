@@ -100,7 +100,8 @@ class LedMember(Member):
 
     async def test(self) -> tuple[dict[str, float], list[str]]:
         """Metrics on the test rows, and what must be said about them."""
-        notes, part = list(self.own.data.notes), self.algorithm.data.test
+        notes = [*self.own.data.notes, *self.algorithm.notes]
+        part = self.algorithm.data.test
         if not part.rows:
             return {}, notes
         answer = await self.ask_until_heard()
