@@ -10,7 +10,6 @@ those of late clients included, and nothing else. T clients together learn nothi
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Sequence
 from typing import Annotated, Literal, cast
 
@@ -36,6 +35,7 @@ from colonnade.learning import (
     at_least,
 )
 from colonnade.learning.segments import CodedBatch, CodedBatches, CodedInOrder, Segments
+from colonnade.models.layers import polynomial
 from colonnade.network import ABSENT, ALL, EVERYONE, Inbox, Network, first, local
 
 log = logging.getLogger(__name__)
@@ -90,7 +90,7 @@ class FedVSSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     @property
     def width(self) -> int:
-        return 64 if self.encoder is None else int(self.encoder[0])
+        return int(self.encoder[0]) if isinstance(self.encoder, list) else 64
 
 
 class FedVS(Algorithm):
@@ -181,12 +181,9 @@ class FedVS(Algorithm):
         self.largest = torch.zeros(len(self.here), self.field.widest)  # of all that was shared
 
     def model(self, client: int) -> nn.Module:
-        """Linear in the powers of the columns. √N times as wide at first as a layer usually is, so
-        that the mean over N clients has the usual variance."""
-        layer = nn.Linear(self.field.features[client], self.set.width, bias=False)
-        with torch.no_grad():
-            layer.weight *= math.sqrt(len(self.clients))
-        return layer
+        """Its linear part: a client keeps the powers of its columns."""
+        widths = self.task.widths[client], self.set.width
+        return polynomial(*widths, self.set.degree, parties=len(self.clients))[1]
 
     def batches(self, rows: int, size: int, epochs: int) -> CodedBatches:
         segments = Segments(rows, self.code.partitions)

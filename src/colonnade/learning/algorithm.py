@@ -223,7 +223,7 @@ class Algorithm(ABC):
         task, spec = self.task, self.set.encoder
 
         def make(i: int) -> nn.Module:
-            encoder = make_encoder(spec, task.widths[i], task.shapes[i])
+            encoder = make_encoder(spec, task.widths[i], task.shapes[i], parties=len(clients))
             if width is None:
                 return encoder
             return nn.Sequential(encoder, nn.Linear(self.embedding_widths[i], width))
