@@ -87,22 +87,25 @@ class Shares:
     def shared(share: Share, secret: Tensor, masks: Tensor) -> Tensor:
         """For every receiver, with a row more, whose first number tells this sharing from all
         others: a digest of its shares. [clients here, receivers, rows + 1, features]"""
-        shares = share(secret, masks.transpose(0, 1)).transpose(0, 1)
-        row = torch.zeros_like(shares[:, :, :TAG])
-        for i, own in enumerate(shares):
-            row[i, :, 0, 0] = _digest(own)
-        return torch.cat([shares, row], 2)
+        shares = share(secret, masks.transpose(0, 1))  # [receivers, clients here, rows, features]
+        receivers, clients, rows, features = shares.shape
+        made = torch.zeros(receivers, clients, rows + TAG, features, dtype=torch.int32)
+        made[:, :, :-TAG] = shares
+        for i in range(clients):
+            made[:, i, -1, 0] = _digest(shares[:, i])
+        return made.transpose(0, 1)
 
     @local
     def answers(self, shares: Tensor, rows: Tensor, models: Tensor) -> Tensor:
         """The embeddings of coded rows, summed over all clients (equation 5), and last a row that
         tells which sharings went in. [clients here, rows + 1, width]"""
-        x = shares.index_select(2, rows).transpose(1, 2).flatten(2)  # [clients, rows, all features]
-        w = models[:, :, :-TAG].transpose(2, 3).flatten(1, 2)  # [clients, all features, width]
-        made = torch.zeros(len(x), len(rows) + TAG, w.shape[2], dtype=torch.int32)
-        made[:, :-TAG] = self.code.field.matmul(x, w)
+        made = torch.zeros(len(shares), len(rows) + TAG, models.shape[2] - TAG, dtype=torch.int32)
         tags = torch.stack([shares[:, :, -1, 0], models[:, :, -1, 0]], 1)
-        made[:, -1, 0] = torch.tensor([_digest(one) for one in tags])
+        for i, (share, model) in enumerate(zip(shares, models, strict=True)):  # stays in the cache
+            x = share.index_select(1, rows).transpose(0, 1).flatten(1)  # [rows, all features]
+            w = model[:, :-TAG].transpose(1, 2).flatten(0, 1)  # [all features, width]
+            made[i, :-TAG] = self.code.field.product(x, w)
+            made[i, -1, 0] = _digest(tags[i])
         return made
 
     @local
@@ -145,4 +148,7 @@ class Shares:
 
 def _digest(numbers: Tensor) -> int:
     """From 1 to 2³¹ − 1: 0 says that nothing came."""
-    return max(1, zlib.crc32(numbers.contiguous().numpy().tobytes()) >> 1)
+    digest = 0
+    for part in numbers.contiguous().numpy() if numbers.is_contiguous() else numbers.numpy():
+        digest = zlib.crc32(part.data, digest)
+    return max(1, digest >> 1)

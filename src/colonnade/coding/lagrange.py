@@ -153,10 +153,9 @@ class LagrangeCode:
         return [who[position] for position in found]
 
     def _map(self, matrix: Tensor, values: Tensor) -> Tensor:
-        """A linear map over the first axis. Transposed, so that the small matrix is split."""
-        flat = values.reshape(len(values), -1)
-        mapped = self.field.matmul(flat.t(), matrix.t()).t()
-        return mapped.reshape(len(matrix), *values.shape[1:]).contiguous()
+        """A linear map over the first axis."""
+        mapped = self.field.map(matrix, values.reshape(len(values), -1))
+        return mapped.reshape(len(matrix), *values.shape[1:])
 
 
 @lru_cache(maxsize=4096)
