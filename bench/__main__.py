@@ -23,6 +23,7 @@ from bench import (
     client_time,
     dvfl,
     equivalence,
+    fedvs,
     field,
     growth,
     mags,
@@ -40,6 +41,7 @@ BENCHMARKS: dict[str, Callable[[], list[Figure]]] = {
     "client": client_time.run,
     "overhead": overhead.run,
     "field": field.run,
+    "fedvs": fedvs.run,
     "growth": growth.run,
     "equivalence": equivalence.run,
     "processes": processes.run,
@@ -109,6 +111,7 @@ ratio: by wall time, median over turns (smallest – largest); cpu: its median b
 MVFL, CD-MVFL, autoencoder, dvfl: times as fast as the plain loop; 100 epochs: minutes, computed
 dvfl as a whole: ms of processor time
 overhead: the engine's share of a step
+fedvs: steps of the plain loop that one step takes, by number of partitions; shares of a step
 growth: cost per link relative to the smallest grid
 equivalence: time of one process per party in memory relative to all parties in one
 differs by: largest difference of a parameter from the plain loop's, or between the engines"""

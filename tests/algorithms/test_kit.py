@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from colonnade.algorithms import built_in
+from colonnade.learning.settings import Polynomial
 from colonnade.testing import AlgorithmKit
 
 # What makes a short run short, beside `epochs`. An algorithm may do without an entry here.
@@ -30,7 +31,11 @@ VARIANTS: dict[str, list[dict[str, object]]] = {
         {"imputation": "learnt", "dropout": 0.3, "dropout_kind": "party"},
         {"objective": "autoencoder", "encoder_epochs": 1},
     ],
-    "splitnn": [{"missing": "stale", "encoder": [0.5, 8]}, {"missing": "buffer"}],
+    "splitnn": [
+        {"missing": "stale", "encoder": [0.5, 8]},
+        {"missing": "buffer"},
+        {"combine": "mean", "encoder": Polynomial(degree=3, width=8), "deadline": 0.5},
+    ],
 }
 
 for name, kind in built_in().items():

@@ -15,7 +15,7 @@ from colonnade.data import DataSpec, VerticalData, load
 from colonnade.errors import InputError, PartyLost
 from colonnade.experiments.run import build, drive
 from colonnade.learning.models import make_encoder, make_head
-from colonnade.network import Fault, Inbox, Register
+from colonnade.network import Delays, Fault, Inbox, Register
 from colonnade.network.faults import (
     Aggregator,
     Catastrophe,
@@ -25,6 +25,7 @@ from colonnade.network.faults import (
     Device,
 )
 from colonnade.testing import difference, projected, stacked
+from colonnade.testing.engines import Trained
 
 POLICIES = ["wait", "skip", "zeros", "buffer", "stale"]
 SHAKY = Client(name="clients", down=0.3, up=0.3)
@@ -52,6 +53,25 @@ def test_two_hundred_rounds_give_the_same_weights_on_both_engines(
     one, each = stacked(settings, digits, fault=fault), projected(settings, digits, fault=fault)
     assert one.net.round + 1 >= 200
     assert difference(one, each) < 1e-6
+
+
+def test_a_server_with_a_deadline_goes_on_without_late_embeddings(digits: VerticalData) -> None:
+    """Client 3 is always late: its encoder never learns, and a round takes the deadline."""
+    method, delays = splitnn(deadline=0.5, combine="mean"), Delays(lag={"client3": 2.0})
+    one, each = (engine(method, digits, delays=delays) for engine in (stacked, projected))
+    assert isinstance(one, Trained)
+    assert isinstance(each, dict)
+    assert difference(one, each) < 1e-6
+    assert one.seconds == pytest.approx(0.5 * (one.net.round + 1))
+    untrained, net = build(method, digits, 0)
+    for client, learns in (("client0", True), ("client3", False)):
+        start, end = untrained.tensors(net)[client], one.weights[client]
+        assert any(not torch.equal(start[key], end[key]) for key in start) == learns
+
+
+def test_a_deadline_and_waiting_for_everybody_exclude_each_other(digits: VerticalData) -> None:
+    with pytest.raises(InputError, match=r'deadline = 0\.5: missing = "wait" waits for every'):
+        build(splitnn(deadline=0.5, missing="wait"), digits, 0)
 
 
 @pytest.mark.parametrize("combine", ["concat", "mean", "sum", "max"])

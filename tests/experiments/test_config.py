@@ -93,6 +93,17 @@ def test_the_resolved_file_means_the_same_and_spells_out_the_defaults(tmp_path: 
         ("seeds = [0, 1]", "seeds = [1, 1]", "seeds: 1 is used twice"),
         ('name = "links"', 'name = "none"', "faults: 'none' is used twice"),
         ("exponential = 2.0", "exponential = -2.0", "network.delays.compute.client3.exponential"),
+        ("compute = {", "lag = -1.0\ncompute = {", "network.delays.lag = -1.0: expected seconds"),
+        (
+            "compute = {",
+            "lag_factors.gradients = 2\ncompute = {",
+            "network.delays.lag_factors.gradients: unknown key; the nearest is 'gradient'",
+        ),
+        (
+            "compute = {",
+            "lag_factors.gradient = -2\ncompute = {",
+            "network.delays.lag_factors.gradient = -2: expected a factor, 0 or more",
+        ),
         (
             'topology = "complete"',
             'topology = "star"',

@@ -139,6 +139,18 @@ def done_claims(done: run.Reproduced, told: dict[str, Any]) -> tuple[Claim, ...]
     return next(sheet.claims for sheet in done.study.sheets if sheet.title == told["title"])
 
 
+@pytest.mark.parametrize("name", ["fedvs-accuracy-time", "fedvs-partitions", "fedvs-privacy"])
+@pytest.mark.usefixtures("plain_reports")
+def test_what_the_papers_delays_cost_does_not_depend_on_the_data(name: str, smoke: Smoke) -> None:
+    """What FedVS claims about time holds at any scale: few partitions under delays, many where
+    computing takes long, and more colluders, more time."""
+    found = [j for sheet in smoke(name).assessments for j in sheet.judgements if j.claim.any_scale]
+    assert found
+    assert {judgement.claim.text: judgement.verdict for judgement in found} == {
+        judgement.claim.text: "holds" for judgement in found
+    }
+
+
 @pytest.mark.usefixtures("plain_reports")
 def test_a_client_of_dvfl_sends_what_the_papers_formula_says_to_the_byte(smoke: Smoke) -> None:
     *_, sheet = smoke("dvfl-period").assessments

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any, cast, get_args
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -33,6 +34,7 @@ from colonnade.network import (
 )
 from colonnade.network.channel import Numbers
 from colonnade.network.faults import Catastrophe, Client, Communication, Connection, Fault
+from colonnade.network.topology import links_between
 from colonnade.testing import run_projected, run_stacked
 
 CLIENTS = Group("clients", tuple(f"client{i}" for i in range(4)), "client")
@@ -78,6 +80,7 @@ DELAYS = [
     Delays(compute=0.5, latency=0.1, bandwidth=1000.0),
     Delays(compute={"exponential": 1.0}, latency={"client1": 3.0, "client2": {"exponential": 1.0}}),
     Delays(compute=1.0, speed={"client3": 0.25}),
+    Delays(lag={"clients": {"exponential": 1.0}, "client2": 2.0}, lag_factors={"number": 0.5}),
 ]
 
 
@@ -85,7 +88,7 @@ DELAYS = [
     "wait", [ALL, EVERYONE, LATEST, deadline(1.3), first(2)], ids=lambda w: w.kind
 )
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda f: f.name)
-@pytest.mark.parametrize("delays", DELAYS, ids=["none", "constant", "random", "slow client"])
+@pytest.mark.parametrize("delays", DELAYS, ids=["none", "constant", "random", "slow client", "lag"])
 def test_both_engines_receive_the_same_at_the_same_time(
     wait: Wait, fault: Fault, delays: Delays
 ) -> None:
@@ -237,6 +240,50 @@ def test_the_time_of_a_round_is_its_slowest_message_and_first_n_does_not_wait_fo
 def test_bandwidth_turns_bytes_into_time() -> None:
     thin = world(delays=Delays(bandwidth=64.0))  # a message has 2 numbers of 4 bytes: 64 bits
     assert run_stacked(thin, lambda net: gather(net, 1, ALL))[0][2] == pytest.approx(1.0)
+
+
+def test_computing_takes_as_long_as_the_work() -> None:
+    delays = Delays(compute={"clients": 2.0}, speed={"client3": 0.5})
+
+    async def heavy(net: Network) -> float:
+        channel = Channel(CLIENTS, SERVER, "number", 2)
+        await net.send(numbers(net, CLIENTS, 0), channel, 1, work=3.5)
+        return net.now
+
+    one, other = both(world(delays=delays), heavy)
+    assert one == other == pytest.approx(3.5 * 2.0 / 0.5)
+
+
+def test_a_lag_holds_a_message_back_while_its_sender_goes_on() -> None:
+    """Two kinds of message in a row: each is late by its own factor of the sender's lag."""
+    delays = Delays(lag={"client1": 4.0}, lag_factors={"hint": 0.25})
+
+    async def two(net: Network) -> list[float]:
+        times = []
+        for kind in ("number", "hint"):
+            channel = Channel(CLIENTS, SERVER, kind, 2)
+            inbox = await net.send(numbers(net, CLIENTS, 0), channel, 1, wait=first(3))
+            times.append(locally(lambda box: box.arrived[0].tolist(), inbox))
+        await net.send(numbers(net, CLIENTS, 0), Channel(CLIENTS, SERVER, "hint", 2), 1)
+        return [*times, net.now]
+
+    one, other = both(world(delays=delays), two)
+    on_time = [True, False, True, True]
+    assert one == other == [on_time, on_time, 1.0]
+
+
+def test_one_draw_of_a_lag_holds_for_all_receivers() -> None:
+    devices = Group("devices", tuple("abcd"), "client")
+    links = links_between(devices, devices, devices.parties, Topology())
+    delays = Delays(lag={"exponential": 1.0}, lag_factors={"share": 0.1})
+    drawn, less = (delays.sampler(0).transfer(links, 8, kind) for kind in ("number", "share"))
+    others = ~links.own
+    for sender in range(4):
+        mine = drawn[others & (links.senders == sender)]
+        assert len(set(mine)) == 1
+        assert mine[0] > 0
+    assert np.allclose(0.1 * drawn, less, atol=1)
+    assert not drawn[links.own].any(), "a message to oneself"
 
 
 def test_a_register_shows_the_newest_message_that_has_arrived() -> None:

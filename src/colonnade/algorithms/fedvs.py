@@ -10,7 +10,6 @@ those of late clients included, and no single one. T clients together learn noth
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Sequence
 from typing import Annotated, Literal, cast
 
@@ -20,8 +19,10 @@ from torch import Tensor, nn
 from colonnade.algorithms.fedvs_kept import LastModels, Progress, Received, Sharing
 from colonnade.algorithms.fedvs_server import Opener
 from colonnade.algorithms.fedvs_shares import TAG, Shares
+from colonnade.algorithms.fedvs_time import Steps, fastest
 from colonnade.coding import Field, LagrangeCode
 from colonnade.coding.field import MERSENNE_31
+from colonnade.coding.lagrange import most_partitions
 from colonnade.common.seeds import torch_stream
 from colonnade.errors import InputError
 from colonnade.learning import (
@@ -36,6 +37,7 @@ from colonnade.learning import (
     at_least,
 )
 from colonnade.learning.segments import CodedBatch, CodedBatches, CodedInOrder, Segments
+from colonnade.models.layers import polynomial
 from colonnade.network import ABSENT, ALL, EVERYONE, Inbox, Network, Wait, first, local, locally
 
 log = logging.getLogger(__name__)
@@ -56,7 +58,8 @@ class FedVSSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=T
     optimizer: Literal["sgd", "adam"] = "sgd"
     lr: float | dict[str, float] = 5e-2
     momentum: Annotated[float, at_least(0)] = 0.9
-    partitions: int = 1  # K: a share is 1/K of the columns
+    # K: a share is 1/K of the columns. "auto": the fastest under the delays of the network.
+    partitions: int | Literal["auto"] = 1
     colluders: int = 1  # T: so many clients together learn nothing
     degree: Annotated[int, at_least(1)] = 2  # D, of the clients' polynomials
     data_bits: Annotated[int, at_least(1)] = 7  # binary places of the columns and their powers
@@ -77,24 +80,30 @@ class FedVSSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=T
                 f"encoder = {self.encoder!r}: the clients' models are polynomials of their columns "
                 "(see degree); expected one width, that of the embeddings, e.g. encoder = [64]"
             )
-        code = self.code(task)
+        partitions = 1 if self.partitions == "auto" else self.partitions
+        code = self.code(task, partitions)
         if self.spare > code.tolerated:
             raise InputError(
                 f"spare = {self.spare}: of {code.clients} clients {code.threshold} must answer, so "
                 f"that at most {code.tolerated} answers are spare"
             )
-        if self.partitions > task.rows["train"]:
+        if partitions > task.rows["train"]:
             raise InputError(
-                f"partitions = {self.partitions}: there are only {task.rows['train']} training rows"
+                f"partitions = {partitions}: there are only {task.rows['train']} training rows"
             )
 
-    def code(self, task: Task) -> LagrangeCode:
+    def code(self, task: Task, partitions: int) -> LagrangeCode:
         clients, field = len(task.clients), Field(self.prime)
-        return LagrangeCode(clients, self.partitions, self.colluders, field=field)
+        return LagrangeCode(clients, partitions, self.colluders, field=field)
+
+    def steps(self, task: Task, partitions: int) -> Steps:
+        features = tuple(self.degree * (width + 1) for width in task.widths)
+        code = self.code(task, partitions)
+        return Steps(code, task.rows["train"], self.batch, self.width, features)
 
     @property
     def width(self) -> int:
-        return 64 if self.encoder is None else int(self.encoder[0])
+        return int(self.encoder[0]) if isinstance(self.encoder, list) else 64
 
 
 class FedVS(Algorithm):
@@ -148,8 +157,28 @@ class FedVS(Algorithm):
 
     def __init__(self, settings: FedVSSettings, task: Task) -> None:
         super().__init__(settings, task)
-        self.code = settings.code(task)
+        self.choice = ""  # of K, for whoever reads the result
+        self.steps = (
+            self.fastest()
+            if settings.partitions == "auto"
+            else settings.steps(task, settings.partitions)
+        )
+        self.code = self.steps.code
         self.field = Shares(settings, self.code, task.widths)
+
+    def fastest(self) -> Steps:
+        """Of all K that the clients and their rows allow, the one with the shortest expected epoch
+        under the configured delays, of which everybody knows; 1 where there are none."""
+        delays, rows = self.task.delays, self.task.rows["train"]
+        most = most_partitions(len(self.clients), self.set.colluders) if delays.any else 1
+        possible = [self.set.steps(self.task, k) for k in range(1, min(most, rows) + 1)]
+        chosen = fastest(possible, delays, self.clients, self.server)
+        why = (
+            "the fastest under the configured delays" if delays.any else "no delays are configured"
+        )
+        self.choice = f"{self.set.name}: partitions = {chosen.code.partitions} ({why})"
+        log.info(self.choice)
+        return chosen
 
     def build(self, net: Network) -> None:
         features = self.field.features
@@ -166,16 +195,13 @@ class FedVS(Algorithm):
         self.sharing: Progress | None = None  # of columns, while they are shared
 
     def model(self, client: int) -> nn.Module:
-        """Linear in the powers of the columns. √N times as wide at first as a layer usually is, so
-        that the mean over N clients has the usual variance."""
-        layer = nn.Linear(self.field.features[client], self.set.width, bias=False)
-        with torch.no_grad():
-            layer.weight *= math.sqrt(len(self.clients))
-        return layer
+        """Its linear part: a client keeps the powers of its columns."""
+        widths = self.task.widths[client], self.set.width
+        return polynomial(*widths, self.set.degree, parties=len(self.clients))[1]
 
     def batches(self, rows: int, size: int, epochs: int) -> CodedBatches:
-        segments = Segments(rows, self.set.partitions)
-        coded = max(1, size // self.set.partitions)
+        segments = Segments(rows, self.code.partitions)
+        coded = max(1, size // self.code.partitions)
         return CodedBatches(segments.length, coded, epochs, self.task.seed, segments)
 
     def of_all(self, net: Network) -> Wait:
@@ -191,8 +217,9 @@ class FedVS(Algorithm):
         return first(self.code.threshold + self.set.spare, insist=self.set.missing in waits)
 
     def remarks(self) -> list[str]:
+        choice = [self.choice] if self.choice else []
         unprotected = [] if self.set.colluders else [f"colluders = 0: {UNPROTECTED}"]
-        return unprotected + self.opener.remarks()
+        return choice + unprotected + self.opener.remarks()
 
     @property
     def activity(self) -> str:
@@ -200,7 +227,7 @@ class FedVS(Algorithm):
 
     @property
     def total_rounds(self) -> int:
-        length = Segments(self.task.rows["train"], self.set.partitions).length + TAG
+        length = Segments(self.task.rows["train"], self.code.partitions).length + TAG
         return len(range(0, length, CHUNK)) + super().total_rounds
 
     def bytes_of(self, length: int) -> int:
@@ -215,7 +242,7 @@ class FedVS(Algorithm):
             origin = net.secrets(party, "masks").origin
             log.info("%s: the masks of its shares come from %s", party, origin)
             rows = [
-                Segments(part.rows, self.set.partitions).length
+                Segments(part.rows, self.code.partitions).length
                 for part in (self.data.train, self.data.validation)
             ]
             bytes = self.bytes_of(sum(rows) + TAG * len(rows)) / 1e6
@@ -230,8 +257,10 @@ class FedVS(Algorithm):
         self.say_what_protects(net)
         train, validation = self.of_train, self.of_validation
         train.shares.set_once(await self.share_data(net, self.data.train, train))
-        later = await self.share_data(net.within("validation"), self.data.validation, validation)
-        validation.shares.set_once(later)
+        if self.data.validation.rows:
+            apart = net.within("validation")
+            later = await self.share_data(apart, self.data.validation, validation)
+            validation.shares.set_once(later)
         async for batch in self.training.rounds(net):
             assert isinstance(batch, CodedBatch)
             h = self.models(self.x.index_select(1, batch.rows))
@@ -255,8 +284,8 @@ class FedVS(Algorithm):
         shares = self.of_validation.shares.value if known else await self.share_data(net, part)
         models = await self.share_models(net, self.rounded(None))
         among = await self.settle(net, shares, models)  # [clients here, senders]
-        segments = Segments(part.rows, self.set.partitions)
-        size = max(1, self.predict_rows(net) // self.set.partitions)
+        segments = Segments(part.rows, self.code.partitions)
+        size = max(1, self.predict_rows(net) // self.code.partitions)
         # While the model is trained, a version that cannot be measured is only not the best one.
         answering = net.phase == "inference" and self.set.missing != "zeros"
         logits, rows = [], []
@@ -273,7 +302,7 @@ class FedVS(Algorithm):
         """Each client's share of every client's columns, and last a row that tells this sharing
         from others. `kept`: where a client keeps its masks, so that after a crash it sends the same
         shares again. [clients here, senders, coded rows + 1, features]"""
-        segments = Segments(part.rows, self.set.partitions)
+        segments = Segments(part.rows, self.code.partitions)
         own = self.shared_columns(net, part.x, segments, kept)
         length = segments.length + TAG
         self.sharing = Progress(self.bytes_of(length), length) if kept is not None else None
@@ -281,7 +310,8 @@ class FedVS(Algorithm):
         async for start in net.rounds(range(0, length, CHUNK), unhurried=True):
             end = min(start + CHUNK, length)
             some = own[:, :, start:end]  # [clients here, receivers, coded rows, features]
-            inbox = await net.send(some, self.data_share, end - start, wait=self.of_all(net))
+            wait, work = self.of_all(net), self.steps.columns(end - start)
+            inbox = await net.send(some, self.data_share, end - start, wait=wait, work=work)
             locally(shares.add, start, inbox)
             if self.sharing is not None:
                 self.sharing.rows = end
@@ -337,7 +367,8 @@ class FedVS(Algorithm):
         others; zeros where none came, or what is to be used then. [clients here, senders, width +
         1, features]"""
         own = self.shared_models(net, models)
-        inbox = await net.send(own, self.model_share, self.set.width + TAG, wait=self.of_all(net))
+        rows, wait, work = self.set.width + TAG, self.of_all(net), self.steps.models
+        inbox = await net.send(own, self.model_share, rows, wait=wait, work=work)
         return inbox.value if use is None else use(inbox)
 
     @local
@@ -386,6 +417,7 @@ class FedVS(Algorithm):
             len(rows) + self.field.mark_rows,
             wait=self.of_enough(net),
             where=able,
+            work=self.steps.answer,
         )
 
     async def settle(self, net: Network, shares: Tensor, models: Tensor) -> Tensor:

@@ -87,10 +87,12 @@ class Shares:
         """For every receiver, with a row more, whose first number, the mark, tells this sharing
         from all others. A mark is a random number: from a digest of the shares, whoever holds some
         of them could check a guess of the secret. [clients here, receivers, rows + 1, features]"""
-        shares = share(secret, masks.transpose(0, 1)).transpose(0, 1)
-        row = torch.zeros_like(shares[:, :, :TAG])
-        row[:, :, 0, 0] = marks[:, None]
-        return torch.cat([shares, row], 2)
+        shares = share(secret, masks.transpose(0, 1))  # [receivers, clients here, rows, features]
+        receivers, clients, rows, features = shares.shape
+        made = torch.zeros(receivers, clients, rows + TAG, features, dtype=torch.int32)
+        made[:, :, :-TAG] = shares
+        made[:, :, -1, 0] = marks
+        return made.transpose(0, 1)
 
     @staticmethod
     def mark(source: Randomness) -> int:
@@ -101,10 +103,12 @@ class Shares:
     def answers(self, shares: Tensor, rows: Tensor, models: Tensor) -> Tensor:
         """The embeddings of coded rows, summed over all clients (equation 5), and last rows that
         tell which sharings went in. [clients here, rows + `mark_rows`, width]"""
-        x = shares.index_select(2, rows).transpose(1, 2).flatten(2)  # [clients, rows, all features]
-        w = models[:, :, :-TAG].transpose(2, 3).flatten(1, 2)  # [clients, all features, width]
-        made = torch.zeros(len(x), len(rows) + self.mark_rows, w.shape[2], dtype=torch.int32)
-        made[:, : len(rows)] = self.code.field.matmul(x, w)
+        length, width = len(rows) + self.mark_rows, models.shape[2] - TAG
+        made = torch.zeros(len(shares), length, width, dtype=torch.int32)
+        for i, (share, model) in enumerate(zip(shares, models, strict=True)):  # stays in the cache
+            x = share.index_select(1, rows).transpose(0, 1).flatten(1)  # [rows, all features]
+            w = model[:, :-TAG].transpose(1, 2).flatten(0, 1)  # [all features, width]
+            made[i, : len(rows)] = self.code.field.product(x, w)
         marks = torch.cat([self.marks(shares), self.marks(models)], 1)
         made[:, len(rows) :].view(len(made), -1)[:, : marks.shape[1]] = marks
         return made

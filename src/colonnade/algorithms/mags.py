@@ -12,7 +12,6 @@ the label is a number, which the paper does not have, aggregators gossip their n
 
 from __future__ import annotations
 
-import math
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -26,9 +25,9 @@ from colonnade.common.seeds import numpy_stream, torch_stream
 from colonnade.errors import InputError
 from colonnade.learning import (
     PROBABILITY,
+    SECONDS,
     Batch,
     Exchange,
-    Limits,
     Part,
     Settings,
     Task,
@@ -40,7 +39,6 @@ from colonnade.network import ALL, Inbox, Network, Wait, deadline, is_absent, lo
 from colonnade.network.channel import Channel
 
 ROWS_OF_ALL = 65_536  # predicted at a time, summed over the aggregators
-SECONDS = Limits("more than 0 seconds", lambda value: 0 < value < math.inf)
 
 
 class MAGSSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):

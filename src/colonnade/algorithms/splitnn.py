@@ -8,7 +8,7 @@ al.), appendix D.2.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ from torch import Tensor
 from colonnade.common.seeds import torch_stream
 from colonnade.errors import InputError
 from colonnade.learning import (
+    SECONDS,
     SHARE,
     Algorithm,
     Columns,
@@ -27,7 +28,7 @@ from colonnade.learning import (
     combine,
     encoder_widths,
 )
-from colonnade.network import ALL, EVERYONE, Inbox, Network, Register
+from colonnade.network import ALL, EVERYONE, Inbox, Network, Register, deadline
 
 
 class SplitNNSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -37,9 +38,18 @@ class SplitNNSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields
     missing: Literal["wait", "skip", "zeros", "buffer", "stale"] = "zeros"
     combine: Literal["concat", "mean", "sum", "max"] = "concat"
     dropout: Annotated[float, SHARE] = 0.0  # of the clients, left out of a batch at random
+    # In a training round, an embedding that comes later is missing.
+    deadline: Annotated[float | None, SECONDS] = None
+
+    polynomials: ClassVar[bool] = True
 
     def check(self, task: Task) -> None:
         super().check(task)
+        if self.deadline is not None and self.missing == "wait":
+            raise InputError(
+                f'deadline = {self.deadline:g}: missing = "wait" waits for every embedding; leave '
+                "one of the two out"
+            )
         widths = encoder_widths(self.encoder, task)
         if self.combine != "concat" and len(set(widths)) > 1:
             raise InputError(
@@ -63,6 +73,8 @@ class SplitNN(Algorithm):
         widths, rows = self.embedding_widths, self.task.rows["train"]
         by_row = self.set.missing == "stale"
         self.wait = EVERYONE if self.set.missing == "wait" else ALL
+        late = self.set.deadline
+        self.training_wait = self.wait if late is None else deadline(late)
         self.newest = self.keeps(net, "newest", self.server, Register(rows if by_row else None))
         self.encoders = self.encoder_stack(net, self.clients)
         joined = sum(widths) if self.set.combine == "concat" else max(widths)
@@ -71,7 +83,7 @@ class SplitNN(Algorithm):
     async def train(self, net: Network) -> None:
         async for batch in self.training.rounds(net):
             h = self.encoders(batch.x)  # [clients, rows, width]
-            inbox = await net.send(h, self.embedding, len(batch), wait=self.wait)
+            inbox = await net.send(h, self.embedding, len(batch), wait=self.training_wait)
             kept = self.kept(net)
             joined = combine(self.filled(inbox, batch.rows).only(kept), self.set.combine)
             able = net.alive(self.server) & self.usable(inbox)  # [server]

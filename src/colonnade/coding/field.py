@@ -98,36 +98,69 @@ class Field:
 
     def matmul(self, a: Tensor, b: Tensor) -> Tensor:
         """The product of [..., n, k] and [..., k, m]; leading axes are broadcast."""
-        return self.product(a.double(), b.double()).int()
+        return self.product(a, b).int()
 
     def product(self, a: Tensor, b: Tensor) -> Tensor:
-        """`matmul` of elements as float64, which the result is, too. `b` should be the operand with
-        fewer columns: it is the one that is split."""
+        """`matmul` of elements as int32 or float64; the result is float64. The smaller operand is
+        split."""
         if not self._split:
-            return self._chunked(a, b, self.largest)
-        high = torch.round(b * 2.0**-self._half)
-        low = b - high * 2.0**self._half
-        wide = self._chunked(a, torch.cat([high, low], -1), self._largest_half)
-        high, low = wide.chunk(2, -1)
-        return self._balance(high * 2.0**self._half + low)
+            return self._balance(self._chunked(a.double(), b.double(), self.largest))
+        if b.numel() > a.numel():
+            return self._joined(self._chunked(self._halves(a, -2), b.double(), self._largest_half))
+        both = self._chunked(a.double(), self._halves(b, -1), self._largest_half)
+        return self._joined(both, -1)
+
+    def map(self, matrix: Tensor, values: Tensor) -> Tensor:
+        """`matmul` of a small matrix and very many columns, of as many at a time as stay in the
+        cache."""
+        mapped = torch.empty(len(matrix), values.shape[1], dtype=torch.int32)
+        step = max(1, BLOCK // len(matrix))
+        halves = self._halves(matrix, -2) if self._split else matrix.double()
+        largest = self._largest_half if self._split else self.largest
+        for start in range(0, values.shape[1], step):
+            found = self._chunked(halves, values[:, start : start + step].double(), largest)
+            found = self._joined(found) if self._split else self._balance(found)
+            mapped[:, start : start + step] = found
+        return mapped
+
+    def _joined(self, both: Tensor, side: int = -2) -> Tensor:
+        """The product that was made of upper and lower halves, one after the other."""
+        high, low = both.chunk(2, side)
+        return self._balance(low.add_(self._balance(high), alpha=2.0**self._half))
+
+    def _halves(self, x: Tensor, side: int) -> Tensor:
+        """Upper and lower halves of elements as float64, one after the other. Shifts of integers
+        are several times as fast as rounding."""
+        half = self._half
+        x = x.int()
+        high = (x + (1 << (half - 1))) >> half
+        size = x.shape[side]
+        shape = [*x.shape]
+        shape[side] = 2 * size
+        both = torch.empty(shape, dtype=torch.float64)
+        both.narrow(side, 0, size).copy_(high)
+        both.narrow(side, size, size).copy_(x - (high << half))
+        return both
 
     def _chunked(self, a: Tensor, b: Tensor, largest: int) -> Tensor:
-        """a @ b modulo the prime, |b| ≤ `largest`."""
-        inner = a.shape[-1]
-        most = EXACT // (self.largest * largest)
-        count = max(1, -(-inner // most))
+        """a @ b modulo the prime, where the elements of one are halves, |x| ≤ `largest`. Not always
+        balanced: there is room up to 2⁵³ for a balanced number times 2ʷ."""
+        inner, room = a.shape[-1], EXACT - (self.largest << self._half)
+        count = max(1, -(-inner // (room // (self.largest * largest))))
         size = -(-inner // count)
-        total = self._balance(a[..., :size] @ b[..., :size, :])
+        total = a[..., :size] @ b[..., :size, :]
+        if count > 1:
+            self._balance(total)
         for start in range(size, inner, size):
             end = start + size
             total += self._balance(a[..., start:end] @ b[..., start:end, :])
-        return total if count == 1 else self._balance(total)
+        return total
 
     def _balance(self, x: Tensor) -> Tensor:
         """In place: |x| ≤ p/2, given whole numbers |x| ≤ 2⁵³. Exact: the multiple of p that is
         subtracted has at most 53 bits."""
         for block in x.view(-1).split(BLOCK) if x.is_contiguous() else (x,):
-            block -= torch.round(block * (1.0 / self.prime)).mul_(self.prime)
+            block.sub_((block * (1.0 / self.prime)).round_(), alpha=self.prime)
         return x
 
     def reduced(self, x: Tensor) -> Tensor:

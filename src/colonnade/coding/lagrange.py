@@ -158,10 +158,9 @@ class LagrangeCode:
         return [who[position] for position in found]
 
     def _map(self, matrix: Tensor, values: Tensor) -> Tensor:
-        """A linear map over the first axis. Transposed, so that the small matrix is split."""
-        flat = values.reshape(len(values), -1)
-        mapped = self.field.matmul(flat.t(), matrix.t()).t()
-        return mapped.reshape(len(matrix), *values.shape[1:]).contiguous()
+        """A linear map over the first axis."""
+        mapped = self.field.map(matrix, values.reshape(len(values), -1))
+        return mapped.reshape(len(matrix), *values.shape[1:])
 
 
 @lru_cache(maxsize=4096)
@@ -179,9 +178,14 @@ def interpolation(field: Field, at: tuple[int, ...], onto: tuple[int, ...]) -> T
     return field.reduced(torch.tensor(rows, dtype=torch.int64))
 
 
+def most_partitions(clients: int, colluders: int, degree: int = 2) -> int:
+    """The largest K that so many clients allow beside T."""
+    return (clients - 1) // degree + 1 - colluders
+
+
 def possible(clients: int, degree: int = 2) -> str:
     """Which K and T so many clients allow, in words."""
-    most = (clients - 1) // degree + 1  # K + T
+    most = most_partitions(clients, 0, degree)  # K + T
     if most < 2:
         return "that allows K = 1, T = 0 only, which protects nothing; three clients are the least"
     return f"possible is K + T ≤ {most}, for example K = {most - 1}, T = 1"

@@ -33,7 +33,7 @@ class Result(msgspec.Struct, frozen=True):
     run: str  # names the run's files in history/, ledger/ and models/
     metrics: dict[str, float | None]  # None: not a number, the run diverged
     cost: dict[str, float | int | None]
-    notes: tuple[str, ...] = ()  # about the data, e.g. that it is a subset
+    notes: tuple[str, ...] = ()  # about the data (a subset) and what the method chose by itself
     # With noise: epsilon (None: infinite), delta, sigma, clip, and how often a row left.
     privacy: dict[str, float | int | None] = {}
 

@@ -125,6 +125,7 @@ def parse_experiment(
         parse = lambda entry, where: parse_method(entry, where, code)  # noqa: E731
         fields["plugins"] = plugins
         fields["methods"] = tuple(tables(table["methods"], "methods", parse))
+        _check_kinds(fields["network"].delays, fields["methods"])
         if digests := _digests(plugins or (), fields["methods"], code):
             fields |= {"sha256": digests, "code": str(code.resolve()) if code else None}
         return Experiment(**fields)
@@ -158,6 +159,14 @@ def _network(table: Any) -> NetworkSpec:
     network = convert(table, NetworkSpec, "network")
     prefixed("network.delays", network.delays.check)
     return network
+
+
+def _check_kinds(delays: Delays, methods: Sequence[Settings]) -> None:
+    """`lag_factors` names kinds of messages that a method sends."""
+    from colonnade.algorithms import registry
+
+    sent = {e.kind for method in methods for e in registry()[method.algorithm].exchanges}
+    known_keys(delays.lag_factors, sorted(sent), "network.delays.lag_factors")
 
 
 def parse_fault(table: Table, where: str) -> Fault:

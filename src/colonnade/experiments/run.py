@@ -59,7 +59,8 @@ def build(
     settings: Settings, data: VerticalData, seed: int, **facts: Any
 ) -> tuple[Algorithm, StackedNetwork]:
     """An algorithm and a stacked network, ready to train."""
-    algorithm = registry()[settings.algorithm](settings, Task.of(data, seed))
+    task = Task.of(data, seed, facts.get("delays"))
+    algorithm = registry()[settings.algorithm](settings, task)
     net = StackedNetwork(algorithm.world(**facts))
     algorithm.join(net, data)
     return algorithm, net

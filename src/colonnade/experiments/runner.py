@@ -181,7 +181,8 @@ def check(experiment: Experiment) -> tuple[str, ...]:
     for i, method in enumerate(experiment.methods):
         try:
             method.check(Task.of(data, experiment.seeds[0]))
-            algorithm, _ = build(method, data, experiment.seeds[0])
+            delays = experiment.network.delays
+            algorithm, _ = build(method, data, experiment.seeds[0], delays=delays)
             for fault in experiment.faults:
                 fault.sampler(0, algorithm.groups)
         except InputError as error:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from colonnade.learning.replay import Replay
     from colonnade.learning.settings import (
         PROBABILITY,
+        SECONDS,
         SHARE,
         WIDTHS,
         Limits,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PROBABILITY",
+    "SECONDS",
     "SHARE",
     "WIDTHS",
     "Algorithm",
@@ -65,7 +67,7 @@ __getattr__ = lazy.attributes(
         "combining": ("Combined", "combine"),
         "declare": ("Columns", "Exchange", "LabelHolder", "Members", "Numbered"),
         "models": ("encoder_widths", "make_decoder", "make_encoder", "make_head"),
-        "settings": ("PROBABILITY", "SHARE", "WIDTHS", "Limits", "Settings", "at_least"),
+        "settings": ("PROBABILITY", "SECONDS", "SHARE", "WIDTHS", "Limits", "Settings", "at_least"),
         "replay": ("Replay",),
         "state": ("Numbers", "Table", "Value"),
         "task": ("Batch", "LocalBatches", "Part", "Task"),

@@ -227,7 +227,7 @@ class Algorithm(ABC):
         task, spec = self.task, self.set.encoder
 
         def make(i: int) -> nn.Module:
-            encoder = make_encoder(spec, task.widths[i], task.shapes[i])
+            encoder = make_encoder(spec, task.widths[i], task.shapes[i], parties=len(clients))
             if width is not None:
                 encoder = nn.Sequential(encoder, nn.Linear(self.embedding_widths[i], width))
             return self.clipping(encoder)

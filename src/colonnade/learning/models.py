@@ -12,9 +12,10 @@ from torch import nn
 
 from colonnade.common.seeds import seeded
 from colonnade.errors import InputError
+from colonnade.learning.settings import Polynomial
 from colonnade.learning.task import Task
 from colonnade.models.factories import Factory
-from colonnade.models.layers import cnn, mlp, output_width
+from colonnade.models.layers import cnn, mlp, output_width, polynomial
 
 CNN_WIDTH = 64
 EXAMPLES = {
@@ -51,10 +52,14 @@ def make_encoder(
     width: int,
     shape: tuple[int, ...],
     hidden: Callable[[], nn.Module] = nn.LeakyReLU,
+    parties: int = 1,
 ) -> nn.Module:
-    """`spec`: layer widths, "cnn", a factory `width → Module`, or None for the default."""
+    """`spec`: layer widths, "cnn", a `Polynomial`, a factory `width → Module`, or None for the
+    default. `parties`: so many encoders are averaged, where they are polynomials."""
     if callable(spec):
         return _from_factory("encoder", spec, width)
+    if isinstance(spec, Polynomial):
+        return polynomial(width, spec.width, spec.degree, parties)
     if spec == "cnn":
         return cnn(shape, CNN_WIDTH)
     return mlp([width, *encoder_layers(spec, width)], hidden=hidden, last=nn.ReLU)

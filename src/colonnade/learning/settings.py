@@ -31,6 +31,7 @@ def at_least(least: float, of: str = "") -> Limits:
 
 
 SHARE = Limits("0 or more, below 1", lambda value: 0 <= value < 1)
+SECONDS = Limits("more than 0 seconds", lambda value: 0 < value < math.inf)
 PROBABILITY = Limits("a probability, 0 to 1", lambda value: 0 <= value <= 1)
 
 
@@ -50,6 +51,19 @@ def widths(shares: bool = False) -> Limits:
 WIDTHS = widths()
 
 
+class Polynomial(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An encoder that is a polynomial of the columns, without products of two columns: the clients'
+    model of FedVS."""
+
+    degree: int = 2
+    width: int = 64
+
+    def check(self) -> None:
+        for key in ("degree", "width"):
+            if getattr(self, key) < 1:
+                raise InputError(f"encoder.{key} = {getattr(self, key)}: expected 1 or more")
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The keys that every `[[methods]]` table takes."""
 
@@ -65,7 +79,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     # Epochs without better validation before stopping; 10 or more.
     patience: Annotated[int | None, at_least(1, "epochs")] = None
     # Widths; below 1: shares of the columns.
-    encoder: Annotated[list[int | float] | Literal["cnn"] | None, widths(shares=True)] = None
+    encoder: Annotated[
+        list[int | float] | Literal["cnn"] | Polynomial | None, widths(shares=True)
+    ] = None
     head: Annotated[list[int] | None, WIDTHS] = None
     noise: Noise | None = None  # on the encodings of rows that column holders send
     compile: bool = False
@@ -73,6 +89,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     # Keys that make no difference before the first prediction: methods that differ in nothing else
     # are trained once.
     at_inference: ClassVar[tuple[str, ...]] = ()
+    polynomials: ClassVar[bool] = False  # whether encoders may be polynomials
 
     def resolved(self) -> Settings:
         """With short names written out as what they stand for."""
@@ -96,6 +113,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             raise InputError(f"lr = {self.lr}: expected a rate above 0")
         if self.encoder == "cnn" and any(len(shape) != 3 for shape in task.shapes):
             raise InputError('encoder = "cnn": needs images split by bands or patches')
+        if isinstance(self.encoder, Polynomial):
+            self.encoder.check()
+            if not self.polynomials:
+                raise InputError(f"encoder: {self.algorithm} takes no polynomial; expected widths")
         if self.encoder == []:
             raise InputError("encoder = []: expected at least one width")
         if self.noise is not None:

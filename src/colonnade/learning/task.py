@@ -14,7 +14,7 @@ from colonnade.common.metric_names import Weights
 from colonnade.common.seeds import seed_of, torch_stream
 from colonnade.data.partition import Rows, VerticalData
 from colonnade.learning.goal import Goal, goal_of
-from colonnade.network import ABSENT, Group, Network
+from colonnade.network import ABSENT, Delays, Group, Network
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,7 @@ class Task:
     players: dict[str, tuple[str, ...]] = field(default_factory=dict)
     metric: str | None = None  # the one chosen to decide; None: the usual one of the goal
     weights: Weights | None = None  # of classes
+    delays: Delays = field(default_factory=Delays)  # as configured for a simulation
 
     @cached_property
     def goal(self) -> Goal:
@@ -44,7 +45,7 @@ class Task:
         return self.goal.outputs
 
     @classmethod
-    def of(cls, data: VerticalData, seed: int) -> Task:
+    def of(cls, data: VerticalData, seed: int, delays: Delays | None = None) -> Task:
         rows = {name: len(getattr(data, name)) for name in ("train", "validation", "test")}
         rows["extra"] = min((len(x) for x in data.extra), default=0)
         return cls(
@@ -56,6 +57,7 @@ class Task:
             seed,
             metric=data.metric,
             weights=data.weights,
+            delays=delays or Delays(),
         )
 
 

@@ -3,6 +3,7 @@ member."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
@@ -48,6 +49,27 @@ def cnn(shape: tuple[int, ...], width: int) -> nn.Sequential:
         nn.Linear(32 * size, width),
         nn.ReLU(),
     )
+
+
+class Powers(nn.Module):
+    """[x, 1, x², 1, …]: each power of the columns, with a column of ones for the bias."""
+
+    def __init__(self, degree: int) -> None:
+        super().__init__()
+        self.degree = degree
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.cat([x, torch.ones_like(x[..., :1])], -1)
+        return torch.cat([x**d for d in range(1, self.degree + 1)], -1)
+
+
+def polynomial(inputs: int, outputs: int, degree: int, parties: int = 1) -> nn.Sequential:
+    """Linear in the powers of the columns. √parties times as wide at first as a layer usually is,
+    so that the mean over so many of them has the usual variance."""
+    layer = nn.Linear(degree * (inputs + 1), outputs, bias=False)
+    with torch.no_grad():
+        layer.weight *= math.sqrt(parties)
+    return nn.Sequential(Powers(degree), layer)
 
 
 class Joined(nn.Module):

@@ -1,4 +1,5 @@
-"""How long things take: computing before a message leaves, and its way to the receiver.
+"""How long things take: computing before a message leaves, how late it leaves, and its way to the
+receiver.
 
 Times are drawn for whole exchanges at once from one stream, so every process of a simulation knows
 all of them.
@@ -6,6 +7,7 @@ all of them.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,27 +23,37 @@ Spec = float | dict[str, Any]
 
 
 class Delays(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`compute` and `latency`: seconds, `{ exponential = mean }`, or a table from party or group
-    name to either. `speed`: factors by party or group name (0.5 takes twice as long to compute).
-    `bandwidth`: bits per second and link."""
+    """`compute`, `lag` and `latency`: seconds, `{ exponential = mean }`, or a table from party or
+    group name to either. `speed`: factors by party or group name (0.5 takes twice as long to
+    compute). `bandwidth`: bits per second and link.
+
+    A sender computes, and can do nothing else meanwhile. Its messages leave later by its lag, which
+    is drawn once for all receivers of an exchange, while the sender goes on. `lag_factors`: by kind
+    of message, how many times as long the lag is. The latency is drawn for each message."""
 
     compute: Spec = 0.0
     latency: Spec = 0.0
     bandwidth: float | None = None
     speed: dict[str, float] = {}
+    lag: Spec = 0.0
+    lag_factors: dict[str, float] = {}
 
     def check(self) -> None:
         _check(self.compute, "compute")
         _check(self.latency, "latency")
+        _check(self.lag, "lag")
         if self.bandwidth is not None and self.bandwidth <= 0:
             raise InputError(f"bandwidth = {self.bandwidth:g}: expected bits per second above 0")
         for name, factor in self.speed.items():
             if factor <= 0:
                 raise InputError(f"speed.{name} = {factor:g}: expected a factor above 0")
+        for kind, factor in self.lag_factors.items():
+            if not 0 <= factor < math.inf:
+                raise InputError(f"lag_factors.{kind} = {factor:g}: expected a factor, 0 or more")
 
     @property
     def any(self) -> bool:
-        return bool(self.compute or self.latency or self.bandwidth)
+        return bool(self.compute or self.latency or self.lag or self.bandwidth)
 
     def sampler(self, seed: int) -> DelaySampler:
         return DelaySampler(self, numpy_stream(seed, "delays"))
@@ -53,26 +65,29 @@ class DelaySampler:
     stream: np.random.Generator
     _means: dict[tuple[str, Group], tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
 
-    def compute(self, group: Group) -> np.ndarray:
-        """Nanoseconds each member computes before it sends. [members]"""
-        return self._draw("compute", group)
+    def compute(self, group: Group, work: float = 1.0) -> np.ndarray:
+        """Nanoseconds each member computes before it sends; `work`: in plain steps. [members]"""
+        return self._draw("compute", group, work)
 
-    def transfer(self, links: Links, bytes: np.ndarray) -> np.ndarray:
-        """Nanoseconds each message is under way; a party's message to itself takes none.
-        [receivers, slots]"""
+    def transfer(self, links: Links, bytes: int | np.ndarray, kind: str = "") -> np.ndarray:
+        """Nanoseconds until each message of a kind arrives, once its sender has computed it: its
+        lag and its way. A party's message to itself takes none. [receivers, slots]"""
         constant, random = self._parameters("latency", links.src)
         time = constant[links.senders]
         if random.any():
             time = time + self.stream.exponential(1.0, links.shape) * random[links.senders]
         if self.spec.bandwidth is not None:
             time = time + bytes * (8 * SECOND / self.spec.bandwidth)
+        if self.spec.lag:
+            lag = self._draw("lag", links.src, self.spec.lag_factors.get(kind, 1.0))
+            time = time + lag[links.senders]
         return np.where(links.own, 0, time).astype(np.int64)
 
-    def _draw(self, what: str, group: Group) -> np.ndarray:
+    def _draw(self, what: str, group: Group, factor: float) -> np.ndarray:
         constant, random = self._parameters(what, group)
         if random.any():
             constant = constant + self.stream.exponential(1.0, len(group)) * random
-        return constant.astype(np.int64)
+        return (factor * constant).astype(np.int64)
 
     def _parameters(self, what: str, group: Group) -> tuple[np.ndarray, np.ndarray]:
         """Per member: the constant part and the mean of the exponential part, in nanoseconds."""

@@ -94,6 +94,7 @@ class Network(ABC):
         *,
         wait: Wait = ALL,
         where: Tensor | Absent | None = None,
+        work: float = 1.0,
     ) -> Inbox:
         """Every member of the channel's source sends to the members of its destination that it is
         linked to.
@@ -101,7 +102,10 @@ class Network(ABC):
         `value` is [senders here, rows, width], or [senders here, out-degree, rows, width] if the
         channel is for `each` receiver, with the links in the order of the slots of the opposite
         direction. Every party must know `rows`, whether it sends or not. `where` says which senders
-        (or which of their links) send at all.
+        (or which of their links) send at all. `work` says how much the senders compute for this
+        message, relative to a plain step of split learning (a batch through a model, forward and
+        back): in a simulation with delays, they need so many times `compute`. Every party must know
+        it.
         """
         if not is_absent(value) and value.dtype != channel.dtype:
             found, wanted = value.dtype, channel.dtype
@@ -113,7 +117,7 @@ class Network(ABC):
             assert isinstance(rows, int), f"{channel.kind}: noise is for rows of one axis"
             value, where = channel.gate.leave(self, value, channel, rows, where)
         self._called |= {channel.src.name, channel.dst.name}
-        parcel = Parcel(value, channel, links, channel.shape(rows), wait, where)
+        parcel = Parcel(value, channel, links, channel.shape(rows), wait, where, work)
         inbox = await self._exchange(parcel, passage)
         self._running[0] = self
         return inbox

@@ -55,6 +55,7 @@ class Parcel:
     shape: tuple[int, ...]  # of one message
     wait: Wait
     where: Tensor | Absent | None
+    work: float = 1.0  # what the senders compute for it, in plain steps
 
     @property
     def slot_widths(self) -> tuple[int, ...] | None:

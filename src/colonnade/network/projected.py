@@ -90,9 +90,8 @@ class ProjectedNetwork(OnePartyNetwork):
         transfer = np.zeros(links.shape, dtype=np.int64)
         computing = np.zeros(len(links.src), dtype=np.int64)
         if self._delays is not None:
-            computing = self._delays.compute(links.src)
-            sizes = np.broadcast_to(np.asarray(parcel.bytes), links.shape)
-            transfer = self._delays.transfer(links, sizes)
+            computing = self._delays.compute(links.src, parcel.work)
+            transfer = self._delays.transfer(links, parcel.bytes, parcel.channel.kind)
         transfer = transfer + parcel.late(passage)
         if senders := self.here(links.src):
             if work := max(int(computing[s]) for s in senders):

@@ -129,8 +129,8 @@ class StackedNetwork(Network):
         """Moves the clocks of senders and receivers; what is there when the receivers go on."""
         delays = self._delays or self._instant
         links, wait = parcel.links, parcel.wait
-        self._compute(self._party(links.src), delays.compute(links.src))
-        transfer = delays.transfer(links, np.broadcast_to(np.asarray(parcel.bytes), links.shape))
+        self._compute(self._party(links.src), delays.compute(links.src, parcel.work))
+        transfer = delays.transfer(links, parcel.bytes, parcel.channel.kind)
         arrival = self._times(links.src)[links.senders] + transfer + parcel.late(passage)
         coming = np.where(links.real & _or_all(arrived), arrival, NEVER)
         begin = self._times(links.dst)

@@ -84,7 +84,7 @@ def projected(
     settings: Settings, data: VerticalData, seed: int = 0, **facts: Any
 ) -> dict[str, Trained]:
     """Train and evaluate with every party on its own."""
-    kind, task = registry()[settings.algorithm], Task.of(data, seed)
+    kind, task = registry()[settings.algorithm], Task.of(data, seed, facts.get("delays"))
 
     def program(net: Network) -> Coroutine[Any, Any, Trained]:
         algorithm = kind(settings, task)

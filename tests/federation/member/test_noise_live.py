@@ -120,7 +120,7 @@ def test_a_client_that_crashed_counts_at_least_what_left_it(tmp_path: Path) -> N
     counted: dict[str, torch.Tensor] = {}
 
     async def live(seat: StormSeat, number: int) -> None:
-        one = member(fed, seat, tmp_path, born=number + 1)
+        one = member(fed, seat, tmp_path, life=number + 1)
         releases = one.algorithm.releases
         assert releases is not None
         leave = releases.leave

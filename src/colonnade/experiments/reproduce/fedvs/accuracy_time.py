@@ -1,0 +1,53 @@
+"""Figure 2: accuracy over time, for FedVS and those that wait for stragglers or ignore them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+
+from colonnade.common.toml import Table
+from colonnade.experiments.reproduce.fedvs.stragglers import stragglers
+from colonnade.experiments.reproduce.size import Size, sized
+from colonnade.experiments.reproduce.study import Part, Place, Scale, Study
+from colonnade.experiments.reproduce.table_file import read_table
+
+TABLE = read_table(__file__)
+
+
+def _study(scale: Scale) -> Study:
+    sizes = {name: _size(scale, known) for name, known in TABLE.extra.items()}
+    parts = [_part(name, size, TABLE.extra[name]) for name, size in sizes.items()]
+    rows = {method: [Place(part.name, method) for part in parts] for method in TABLE.methods}
+    words = "; ".join(size.words for size in sizes.values())
+    whole = replace(next(iter(sizes.values())), words=words)
+    sheets = [TABLE.sheet(whole, rows, sheet) for sheet in TABLE.sheets]
+    other = {name: size.substitute for name, size in sizes.items()}
+    marked = [
+        replace(sheet, columns=tuple(replace(c, substitute=other[c.name]) for c in sheet.columns))
+        for sheet in sheets
+    ]
+    return TABLE.study(scale, parts, marked)
+
+
+def _size(scale: Scale, known: Table) -> Size:
+    """Small sets are taken whole; the built-in one of scale smoke has no views."""
+    chosen, data = TABLE.scales[scale], known["data"]
+    if scale == "smoke":
+        data = {**data, "split": "columns"}
+    elif (chosen.rows or 0) > TABLE.datasets[data["dataset"]].rows:
+        chosen = msgspec.structs.replace(chosen, rows=None)
+    return sized(scale, chosen, TABLE.datasets, data)
+
+
+def _part(name: str, size: Size, known: Table) -> Part:
+    shared = {**known["method"], **({} if size.scale == "smoke" else {"fixed": ["batch"]})}
+    encoder = {"encoder": {"degree": known["degree"], "width": 64}}
+    coded = {"degree": known["degree"], **known["bits"]}
+    own = {"FedVS": coded, "Wait": encoder, "Ignore": encoder}
+    methods = [TABLE.method(size, method, **shared, **own[method]) for method in TABLE.methods]
+    delays = stragglers(known["data"]["parties"], methods[0]["batch"])
+    return size.part(name, known["title"], methods=methods, network={"delays": delays})
+
+
+REPRODUCTION = TABLE.reproduction(_study)
