@@ -84,7 +84,7 @@ def test_a_process_that_stands_still_for_longer_than_its_lease_costs_no_weight(
 
 
 def test_one_killed_process_stops_nobody_and_two_stop_all_until_one_is_back(tmp_path: Path) -> None:
-    """Three of four must answer. Epochs are long, because the server waits at their end."""
+    """Three of four must answer. The last epoch is long, because the server waits at its end."""
     local = started(tmp_path, batch=2, epochs=3, missing="last")
     try:
         until(local, after_round(4))

@@ -274,9 +274,15 @@ class FedVS(Algorithm):
             if self.set.missing == "last":
                 locally(self.last.heed, await net.send(counted, self.counted, 1))
             if batch.last:
-                if self.set.missing == "last" and net.here(self.server):
-                    await net.reunite()  # a version is measured with everybody who may be back
+                if self.set.missing == "last" and net.here(self.server) and self.ending(batch):
+                    await net.reunite()
                 await self.mend(net)
+
+    def ending(self, batch: CodedBatch) -> bool:
+        """Whether the version after this batch may be the last one. Then it is measured with
+        everybody who may be back: while many processes are killed, few others are."""
+        last = batch.epoch + 1 >= self.training.usual
+        return last or self.training.progress["over"] >= 0
 
     async def predict(self, net: Network, part: Part) -> Tensor:
         """On shares as well: nobody's embedding is opened."""
