@@ -255,12 +255,9 @@ class FedVS(Algorithm):
 
     async def train(self, net: Network) -> None:
         self.say_what_protects(net)
-        train, validation = self.of_train, self.of_validation
-        train.shares.set_once(await self.share_data(net, self.data.train, train))
-        if self.data.validation.rows:
-            apart = net.within("validation")
-            later = await self.share_data(apart, self.data.validation, validation)
-            validation.shares.set_once(later)
+        for sharing, part in self.shared_parts:
+            apart = net if sharing is self.of_train else net.within("validation")
+            sharing.shares.set_once(await self.share_data(apart, part, sharing))
         async for batch in self.training.rounds(net):
             assert isinstance(batch, CodedBatch)
             h = self.models(self.x.index_select(1, batch.rows))
@@ -272,11 +269,17 @@ class FedVS(Algorithm):
             back = await net.send(gradient, self.gradient, len(batch), where=able)
             self.models.backward(h, back.total() / len(self.clients), back.any)
             if self.set.missing == "last":
-                locally(self.last.heed, await net.send(counted, self.counted, 1))
+                locally(self.last.heed, await net.send(counted, self.counted, 1, work=0))
             if batch.last:
                 if self.set.missing == "last" and net.here(self.server) and self.ending(batch):
                     await net.reunite()
                 await self.mend(net)
+
+    @property
+    def shared_parts(self) -> list[tuple[Sharing, Part]]:
+        """What is shared before the training, as far as it has rows."""
+        known = ((self.of_train, self.data.train), (self.of_validation, self.data.validation))
+        return [(sharing, part) for sharing, part in known if part.rows]
 
     def ending(self, batch: CodedBatch) -> bool:
         """Whether the version after this batch may be the last one. Then it is measured with
@@ -344,16 +347,15 @@ class FedVS(Algorithm):
     async def mend(self, net: Network) -> None:
         """After an epoch: columns are shared again if a client that is there lacks shares of others
         that are there, because it was away when they were sent, or has lost its files."""
-        apart, sharings = net.within("validation"), (self.of_train, self.of_validation)
-        held = [self.field.marks(sharing.shares.value) for sharing in sharings]
-        inbox = await apart.send(torch.stack(held, 1), self.held, len(sharings))
+        apart = net.within("validation")
+        held = [self.field.marks(sharing.shares.value) for sharing, _ in self.shared_parts]
+        inbox = await apart.send(torch.stack(held, 1), self.held, len(held))
         (again,) = await apart.agree(self.field.differ(inbox), self.server, 1)
         if not again:
             return
         log.info("columns are shared again: a client came late, or has lost its files")
         net.forgive()
-        parts = (self.data.train, self.data.validation)
-        for sharing, part in zip(sharings, parts, strict=True):
+        for sharing, part in self.shared_parts:
             sharing.renew(await self.share_data(net.within("training"), part, sharing))
 
     def draw(self, net: Network, purpose: str, shape: Sequence[int]) -> tuple[Tensor, Tensor]:
