@@ -34,9 +34,12 @@ class AfterRestart(Company):
     """The label holder has just started again. Some parties are away, so that nobody knows what
     they keep; others say that they keep nothing of earlier trainings."""
 
-    def __init__(self, *missing: str, empty: tuple[str, ...] = ()) -> None:
-        super().__init__(*missing)
-        self.empty = empty
+    def __init__(self, *gone: str, needed: bool = True, empty: tuple[str, ...] = ()) -> None:
+        super().__init__(*gone)
+        self.empty, self.needed = empty, needed
+
+    def missing(self) -> tuple[str, ...]:
+        return self.gone if self.needed else ()
 
     def lacking(self, version: Any, company: Any) -> list[str]:
         without = self.empty if version[0] == 1 else ()
@@ -73,15 +76,15 @@ def test_among_versions_of_all_the_better_one_wins() -> None:
     assert ballot((0.95, ()), (0.96, ()), (0.955, ())) == (1, 1)
 
 
-def restarted(net: Any) -> tuple[int, int | None]:
+def restarted(net: Any, score: float = 0.46) -> tuple[int, int | None]:
     """A label holder had a committed version of all parties, starts again, and measures another
-    that is much worse on this network."""
+    one on this network."""
     before, after = Ballot(PARTIES), Ballot(PARTIES)
     calm: Any = Company()
     before.add(calm, (1, 10), 0.95, 0.05)
     before.settle(calm)
     after.restore(before.facts())
-    after.add(net, (2, 20), 0.46, 0.54)
+    after.add(net, (2, 20), score, 1 - score)
     best, sure = after.settle(net)
     return best.version[1], sure and sure.version[1]
 
@@ -92,3 +95,8 @@ def test_a_party_that_is_away_when_the_label_holder_restarts_has_lost_nothing() 
 
 def test_a_party_that_returns_without_its_part_takes_the_version_along() -> None:
     assert restarted(AfterRestart(empty=("client1",))) == (20, 20)
+
+
+def test_a_party_that_is_away_with_a_final_part_does_not_hold_up_better_versions() -> None:
+    """As in DVFL, where the label holder learns from encodings that it has collected."""
+    assert restarted(AfterRestart("client1", needed=False), score=0.97) == (20, 20)

@@ -128,7 +128,7 @@ class Checkpoint:
         (`also`). `writer` does the writing a moment later; without it, it is done at once."""
         algorithm, training = self.algorithm, self.algorithm.training
         facts = {"format": FORMAT, "rounds": rounds, "of": fingerprint(algorithm)}
-        facts |= {"progress": training.progress, "committed": training.committed}
+        facts |= {"progress": dict(training.progress), "committed": training.committed}
         facts |= {"ballot": training.ballot.facts(), "also": also}
         if net.rounds_by_program:  # of programs that run side by side
             facts["programs"] = [[list(o), done] for o, done in net.rounds_by_program.items()]

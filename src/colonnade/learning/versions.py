@@ -230,7 +230,9 @@ class Ballot:
         """The version just measured on `net`."""
         missing = net.missing()
         company = [party for party in self.parties if party not in missing]
-        new = Candidate(version, score, loss, company, net.now, error)
+        # A party that has said nothing since this process started was not needed to measure this
+        # version: its part was final before, and serves.
+        new = Candidate(version, score, loss, company, net.now, error, net.unheard(company))
         self.candidates = [c for c in self.candidates if c.version != version]
         self.candidates.append(new)
         return new
