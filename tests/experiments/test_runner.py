@@ -209,6 +209,13 @@ def test_what_can_be_known_to_be_wrong_is_said_before_anything_is_written(tmp_pa
     assert not (tmp_path / "out").exists()
 
 
+def test_delays_of_nobody_are_an_error(tmp_path: Path) -> None:
+    """A misspelt party would silently take no time."""
+    late = small(network={"delays": {"lag": {"clients": 0.1, "client33": 2.0}}})
+    with pytest.raises(InputError, match=r"network\.delays\.lag\.client33: no party or group"):
+        run_experiment(late, tmp_path / "out")
+
+
 def test_names_that_look_alike_as_files_get_files_of_their_own() -> None:
     methods = [{"name": name, "algorithm": "centralised"} for name in ("a b", "a-b", "A.B", "ä")]
     runs = grid(small(methods=methods))

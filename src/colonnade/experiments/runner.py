@@ -31,6 +31,7 @@ from colonnade.common.results import (
     slug,
     write_results,
 )
+from colonnade.common.toml import prefixed
 from colonnade.common.user_code import FACTORIES
 from colonnade.data import load
 from colonnade.errors import ColonnadeError, InputError
@@ -178,15 +179,17 @@ def check(experiment: Experiment) -> tuple[str, ...]:
     it. What may be wrong is given back, in words."""
     data = load(experiment.data, experiment.seeds[0])
     experiment.network.graph.neighbours(len(data.clients))
+    delays, names = experiment.network.delays, dict.fromkeys(data.clients)
     for i, method in enumerate(experiment.methods):
         try:
             method.check(Task.of(data, experiment.seeds[0]))
-            delays = experiment.network.delays
             algorithm, _ = build(method, data, experiment.seeds[0], delays=delays)
+            names |= dict.fromkeys(n for g in algorithm.groups for n in (g.name, *g.parties))
             for fault in experiment.faults:
                 fault.sampler(0, algorithm.groups)
         except InputError as error:
             raise InputError(f"methods[{i}] ({method.name}): {error}") from None
+    prefixed("network.delays", lambda: delays.check_names(names))
     return data.cautions
 
 

@@ -8,6 +8,7 @@ all of them.
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,6 +55,17 @@ class Delays(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     @property
     def any(self) -> bool:
         return bool(self.compute or self.latency or self.lag or self.bandwidth)
+
+    def check_names(self, known: Collection[str]) -> None:
+        """`known`: the names of all parties and groups. A misspelt one would take no time."""
+        for key in ("compute", "latency", "lag", "speed"):
+            table = getattr(self, key)
+            if isinstance(table, dict) and "exponential" not in table:
+                for name in table.keys() - known:
+                    raise InputError(
+                        f"{key}.{name}: no party or group has this name; there are "
+                        f"{', '.join(known)}"
+                    )
 
     def sampler(self, seed: int) -> DelaySampler:
         return DelaySampler(self, numpy_stream(seed, "delays"))

@@ -7,7 +7,7 @@ from dataclasses import replace
 import msgspec
 
 from colonnade.common.toml import Table
-from colonnade.experiments.reproduce.fedvs.stragglers import stragglers
+from colonnade.experiments.reproduce.fedvs.stragglers import numbered, stragglers
 from colonnade.experiments.reproduce.size import Size, sized
 from colonnade.experiments.reproduce.study import Part, Place, Scale, Study
 from colonnade.experiments.reproduce.table_file import read_table
@@ -46,7 +46,11 @@ def _part(name: str, size: Size, known: Table) -> Part:
     coded = {"degree": known["degree"], **known["bits"]}
     own = {"FedVS": coded, "Wait": encoder, "Ignore": encoder}
     methods = [TABLE.method(size, method, **shared, **own[method]) for method in TABLE.methods]
-    delays = stragglers(known["data"]["parties"], methods[0]["batch"])
+    names = numbered(known["data"]["parties"])
+    if size.scale != "smoke":
+        names = known.get("clients", names)
+    batch = known["method"].get("batch", TABLE.settings["all"]["batch"])  # the paper's
+    delays = stragglers(names, batch)
     return size.part(name, known["title"], methods=methods, network={"delays": delays})
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from colonnade.experiments.reproduce.fedvs.stragglers import stragglers
+from colonnade.experiments.reproduce.fedvs.stragglers import numbered, stragglers
 from colonnade.experiments.reproduce.study import Place, Scale, Study
 from colonnade.experiments.reproduce.table_file import read_table
 
@@ -15,7 +15,7 @@ DOMINANT = {
 
 def _study(scale: Scale) -> Study:
     size, methods = TABLE.size(scale), TABLE.runs(TABLE.size(scale))
-    batch, clients = methods[0]["batch"], TABLE.data["parties"]
+    batch, clients = TABLE.settings["all"]["batch"], numbered(TABLE.data["parties"])
     parts = [
         size.part(
             name,

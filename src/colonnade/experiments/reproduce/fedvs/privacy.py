@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from colonnade.experiments.reproduce.fedvs.stragglers import stragglers
+from colonnade.experiments.reproduce.fedvs.stragglers import numbered, stragglers
 from colonnade.experiments.reproduce.study import Place, Scale, Study
 from colonnade.experiments.reproduce.table_file import read_table
 
@@ -12,8 +12,8 @@ TABLE = read_table(__file__)
 def _study(scale: Scale) -> Study:
     size = TABLE.size(scale)
     methods = TABLE.runs(size)
-    delays = stragglers(TABLE.data["parties"], methods[0]["batch"])
-    network = {"delays": delays}
+    clients, batch = numbered(TABLE.data["parties"]), TABLE.settings["all"]["batch"]
+    network = {"delays": stragglers(clients, batch)}
     part = size.part("privacy", "Colluding clients", methods=methods, network=network)
     rows = {name: [Place("privacy", name)] for name in TABLE.methods}
     return TABLE.study(scale, [part], [TABLE.sheet(size, rows, sheet) for sheet in TABLE.sheets])
