@@ -134,7 +134,7 @@ def _tested(
     metrics = drive(algorithm.evaluate(net))
     messages, sent = net.ledger.total(*LEARNING)
     cost: dict[str, float | int | None] = {
-        "rounds": net.round + 1,
+        "rounds": algorithm.training.rounds_done(net),
         "messages": messages,
         "bytes": sent,
         "virtual_seconds": spent,

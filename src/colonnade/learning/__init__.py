@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         Settings,
         at_least,
     )
+    from colonnade.learning.side_by_side import Epoch, Rows, pace_of
     from colonnade.learning.state import Numbers, Table, Value
     from colonnade.learning.task import Batch, LocalBatches, Part, Task
     from colonnade.learning.training import Training
@@ -37,6 +38,7 @@ __all__ = [
     "Collection",
     "Columns",
     "Combined",
+    "Epoch",
     "Exchange",
     "LabelHolder",
     "Limits",
@@ -46,6 +48,7 @@ __all__ = [
     "Numbers",
     "Part",
     "Replay",
+    "Rows",
     "Settings",
     "Table",
     "Task",
@@ -57,6 +60,7 @@ __all__ = [
     "make_decoder",
     "make_encoder",
     "make_head",
+    "pace_of",
 ]
 
 __getattr__ = lazy.attributes(
@@ -69,6 +73,7 @@ __getattr__ = lazy.attributes(
         "models": ("encoder_widths", "make_decoder", "make_encoder", "make_head"),
         "settings": ("PROBABILITY", "SECONDS", "SHARE", "WIDTHS", "Limits", "Settings", "at_least"),
         "replay": ("Replay",),
+        "side_by_side": ("Epoch", "Rows", "pace_of"),
         "state": ("Numbers", "Table", "Value"),
         "task": ("Batch", "LocalBatches", "Part", "Task"),
         "training": ("Training",),

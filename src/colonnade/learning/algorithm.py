@@ -66,6 +66,7 @@ class Algorithm(ABC):
     optional: ClassVar[tuple[str, ...]] = ()  # groups that some settings do without
     led: ClassVar[bool] = True  # by who holds the labels; else all are equal
     outside: ClassVar[tuple[str, ...]] = ()  # groups that only use the model
+    side_by_side: ClassVar[bool] = False  # trains by programs that go at their own pace
     usual_epochs: ClassVar[int] = 60
     stops_early: ClassVar[bool] = True
     control: ClassVar[type[Training]] = Training
@@ -113,10 +114,15 @@ class Algorithm(ABC):
             raise TypeError(f"{type(self).__name__}: declare one {kind.__name__}, not {len(found)}")
         return getattr(self, found[0].name)
 
+    @cached_property
+    def decider(self) -> Group:
+        """The party that measures versions of the model and decides; where nobody leads, all."""
+        return self.labels.only(0) if self.led and len(self.labels) > 1 else self.labels
+
     @property
     def informed(self) -> tuple[str, ...]:
         """The parties that know how well the model does on the test rows."""
-        return self.labels.parties
+        return self.decider.parties
 
     @property
     def leader(self) -> str | None:
@@ -214,6 +220,8 @@ class Algorithm(ABC):
             input_widths=None if input_widths is None else [input_widths[i] for i in here],
             seeds=[self._seed(group, i, f"{name} noise") for i in here],
             up=lambda: net.running.alive(group),
+            up_alone=lambda place: net.running.alive(group.only(place)),
+            places=here,
             compile=self.set.compile,
         )
         self.stacks[name] = (group, stack)

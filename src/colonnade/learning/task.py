@@ -70,6 +70,7 @@ class Batch:
     last: bool = True  # of its epoch
     part: Part | None = None
     loss: Any = 0.0  # what the training reports, by member of a group that learns with labels
+    batches: int = 1  # whose losses are added up in `loss`
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -14,17 +14,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 import torch
 from torch import Tensor
 
 from colonnade.learning.goal import LABEL
+from colonnade.learning.side_by_side import PACE, Epoch, Rows
 from colonnade.learning.task import Batch, Batches
 from colonnade.learning.versions import Ballot, Versions
 from colonnade.network import Network, is_absent, locally
-from colonnade.network.network import Rounds
 from colonnade.network.parts import Version
+from colonnade.network.rounds import Rounds, Schedule
 
 if TYPE_CHECKING:
     from colonnade.learning.algorithm import Algorithm
@@ -33,6 +34,9 @@ MOST_EPOCHS = 300
 ROUNDS = 2000  # what a small data set gets by more epochs
 DECISION = "whether to go on, and which two versions of the model to keep; three numbers per epoch"
 DECIDED = 3  # numbers
+NO_ROWS = torch.zeros(0, dtype=torch.int64)
+
+AnyBatch = TypeVar("AnyBatch", bound=Batch)
 
 
 @dataclass(frozen=True)
@@ -92,14 +96,27 @@ class Training:
         self.frozen = False  # only the label holder learns now
         self.committed: int | None = None  # parts that were final at this round are in use
         self._losses: Any = 0.0
+        self._summed = 0  # so many of them
 
     # -- epochs -----------------------------------------------------------------------------------
 
-    def rounds(self, net: Network) -> TrainingRounds:
+    def rounds(self, net: Network) -> TrainingRounds[Batch]:
         """The rounds of the training with labels. After the last batch of an epoch the model is
         validated and the parties agree on the best version and on whether to stop; after the loop
         the models are those of the best version."""
-        return TrainingRounds(self, net)
+        return TrainingRounds(self, net, self.batches)
+
+    def epochs(self, net: Network, programs: Sequence[Rows]) -> TrainingRounds[Epoch]:
+        """`rounds` for programs that run side by side: each round of this loop is an epoch of
+        theirs. See side_by_side.py."""
+        epochs = self.batches.epochs
+        whole = [Epoch(NO_ROWS, e, programs=programs, training=self) for e in range(epochs)]
+        return TrainingRounds(self, net, whole)
+
+    def rounds_done(self, net: Network) -> int:
+        """Rounds that have ended, those of programs side by side included."""
+        pace = [int(n) for name, n in self.progress.items() if name.startswith(PACE)]
+        return sum(pace) if pace else net.round + 1
 
     @cached_property
     def usual(self) -> int:
@@ -114,13 +131,17 @@ class Training:
         return self.algorithm.batches(rows, size, self.usual + self.extra_epochs)
 
     @property
+    def batch_size(self) -> int:
+        return self._sizes[1]
+
+    @property
     def _sizes(self) -> tuple[int, int]:
         rows = self.algorithm.task.rows["train"]
         return rows, min(self.algorithm.set.batch, rows)
 
     @property
     def usual_rounds(self) -> int:
-        return self.usual * self.batches.per_epoch
+        return self.usual * (1 if self.algorithm.side_by_side else self.batches.per_epoch)
 
     @property
     def patience(self) -> int:
@@ -134,12 +155,14 @@ class Training:
         """Whether that was the last round. Adds up the losses; after the last batch of an epoch:
         validation, decision, and the parts of the best version are kept."""
         self._losses = self._losses + batch.loss
+        self._summed += batch.batches
         locally(net.check_loss, batch.loss)
         if not batch.last:
             return False
         total, self._losses = self._losses, 0.0
         measured = bool(self.algorithm.data.validation.rows)
         decision = await (self.decide if measured else self.go_on)(net, batch, total)
+        self._summed = 0
         self.keep_versions(net, decision)
         self.progress |= {"stopped": decision.stop, "best": decision.best}
         return decision.stop
@@ -162,8 +185,8 @@ class Training:
             self.versions.load(best)
 
     def tell(self, net: Network, batch: Batch, loss: Any, metrics: dict[str, float]) -> None:
-        mean = float(torch.as_tensor(loss).mean()) / self.batches.per_epoch
-        self.watch(Point(net.round + 1, batch.epoch + 1, {"train_loss": mean, **metrics}))
+        mean = float(torch.as_tensor(loss).mean()) / max(1, self._summed)
+        self.watch(Point(self.rounds_done(net), batch.epoch + 1, {"train_loss": mean, **metrics}))
 
     # -- the label holder decides -----------------------------------------------------------------
 
@@ -183,7 +206,7 @@ class Training:
             gone = set(net.away_since(net.now, verdict.awaited)) == set(verdict.awaited)
             verdict = replace(verdict, stop=gone)
         numbers = locally(lambda verdict: verdict.numbers(), verdict)
-        told = await net.agree(numbers, algorithm.labels, DECIDED)
+        told = await net.agree(numbers, algorithm.decider, DECIDED)
         return Decision.of(told, (net.generation, net.round))
 
     async def go_on(self, net: Network, batch: Batch, loss: Any) -> Decision:
@@ -191,7 +214,7 @@ class Training:
         locally(lambda loss: self.tell(net, batch, loss, {}), loss)
         version = (net.generation, net.round)
         before = int(self.progress["best"])
-        if net.here(self.algorithm.labels):
+        if net.here(self.algorithm.decider):
             self.ballot.add(net, version, float(net.round), 0.0)
             _, sure = self.ballot.settle(net)
             before = before if sure is None else sure.version[1]
@@ -285,27 +308,27 @@ class Training:
 
         await net.commit(keep)
         self.frozen = True
-        if net.here(self.algorithm.labels) and self.committed != mark:
+        if net.here(self.algorithm.decider) and self.committed != mark:
             self.committed = mark
             self.keep_now()
             versions.announce(net)
 
 
-class TrainingRounds:
-    """See `Training.rounds`."""
+class TrainingRounds(Generic[AnyBatch]):
+    """See `Training.rounds` and `Training.epochs`."""
 
-    def __init__(self, training: Training, net: Network) -> None:
+    def __init__(self, training: Training, net: Network, schedule: Schedule[AnyBatch]) -> None:
         self.training, self.net = training, net
         algorithm = training.algorithm
         y = locally(algorithm.scaled, algorithm.data.train.y)
         self.part = replace(algorithm.data.train, y=y)
-        self.rounds: Rounds[Batch] = net.rounds(training.batches)
-        self.batch: Batch | None = None  # the one that is worked on
+        self.rounds: Rounds[AnyBatch] = net.rounds(schedule)
+        self.batch: AnyBatch | None = None  # the one that is worked on
 
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> Batch:
+    async def __anext__(self) -> AnyBatch:
         training = self.training
         if self.batch is not None and await training.end_of_round(self.net, self.batch):
             training.keep_best()

@@ -58,6 +58,17 @@ class Cohort:
                 self._lay_out(step)
         self.how = "baddbmm" if self.plan is not None else self._try_vmap(modules[0])
 
+    def only(self, k: int) -> Cohort:
+        """Member k alone; its parameters and buffers are views of those here."""
+        one = copy.copy(self)
+        one.index, one.streams = [0], self.streams[k : k + 1]
+        one.parameters = {
+            name: value.detach()[k : k + 1].requires_grad_()
+            for name, value in self.parameters.items()
+        }
+        one.buffers = {name: value[k : k + 1] for name, value in self.buffers.items()}
+        return one
+
     def forward(self, parameters: dict[str, Tensor], x: Tensor, training: bool) -> Tensor:
         if self.width is not None and x.shape[-1] != self.width:
             x = x[..., : self.width]

@@ -8,6 +8,7 @@ take part. `masked_update` is the same arithmetic in plain operations, for compi
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from typing import Literal
 
@@ -46,6 +47,17 @@ class StackedOptimizer:
         self.steps = torch.zeros(members, dtype=torch.float64)
         self._together = True  # all members have taken as many steps
         self._rates = (torch.ones(members), torch.ones(members))
+        self._whole: StackedOptimizer | None = None  # of which this is one member
+
+    def only(self, k: int, parameters: list[Tensor]) -> StackedOptimizer:
+        """The optimiser of member k, whose parameters are given; its moments and its step count are
+        views of those here."""
+        one = copy.copy(self)
+        one.parameters, one.steps = parameters, self.steps[k : k + 1]
+        one.first, one.second = ([m[k : k + 1] for m in all_] for all_ in (self.first, self.second))
+        one._together, one._whole = True, self
+        one._rates = (torch.ones(1), torch.ones(1))
+        return one
 
     @torch.no_grad()
     def step(self, gradients: tuple[Tensor, ...], where: Tensor | None = None) -> None:
@@ -53,6 +65,7 @@ class StackedOptimizer:
         # The fused kernels walk through memory and take for granted that all tensors are laid out
         # alike.
         gradients = tuple(g.contiguous() for g in gradients)
+        self._leave_the_others()
         if where is None or bool(where.all()):
             self.steps += 1
             if self._together or self.rule.kind == "sgd":
@@ -79,10 +92,16 @@ class StackedOptimizer:
         """After states were written into the views."""
         self._together = bool((self.steps == self.steps[:1]).all())
 
+    def _leave_the_others(self) -> None:
+        """One member takes a step, and the others of the stack do not."""
+        if self._whole is not None:
+            self._whole._together = False
+
     def rates(self, where: Tensor) -> tuple[Tensor, Tensor]:
         """Counts a step and gives Adam's bias-corrected step size and scale. Each [members]"""
         if self.rule.kind == "sgd":
             return self._rates
+        self._leave_the_others()
         if not bool(where.all()):
             self._together = False
         self.steps += where

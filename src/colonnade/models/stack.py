@@ -7,9 +7,11 @@ absent value.
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from types import FunctionType
 from typing import Any
@@ -38,6 +40,13 @@ class Tape:
     changes: int  # of the parameters that there had been by then
 
 
+@dataclass(slots=True)
+class Changes:
+    """Of a stack's parameters, whether of all members or of one; see `Stack.only`."""
+
+    made: int = 0
+
+
 class Stack:
     """`stack(x)` computes; `backward`, `pass_back`, `learn` and `fit` train. x is [members here,
     rows, width].
@@ -54,12 +63,16 @@ class Stack:
         input_widths: Sequence[int] | None = None,
         seeds: Sequence[int] | None = None,
         up: Callable[[], Tensor | None] = lambda: None,
+        up_alone: Callable[[int], Tensor | None] = lambda place: None,
+        places: Sequence[int] | None = None,
         compile: bool = False,
     ) -> None:
         """`input_widths`: true widths by member where x is padded. `seeds`: by member, for modules
-        that draw random numbers (dropout). `up`: which members are up now; None: all."""
+        that draw random numbers (dropout). `up`: which members are up now; None: all. `places`: of
+        the members here in their group; `up_alone`: whether the one at a place is up now."""
         self.members = len(modules)
-        self.up = up
+        self.up, self.up_alone = up, up_alone
+        self.places = list(range(self.members) if places is None else places)
         seeds = seeds if seeds is not None else range(self.members)
         self.cohorts = [
             Cohort(index, [modules[i] for i in index], [seeds[i] for i in index], width)
@@ -75,8 +88,33 @@ class Stack:
         # One tape for each output that is still in use: programs that run side by side compute
         # forward and backward in any order.
         self._tapes: Any = WeakTensorKeyDictionary()
-        self._changes = 0
+        self._changes = Changes()
         self._everyone = torch.ones(self.members, dtype=torch.bool)
+        self._alone: dict[int, Stack] = {}
+
+    def only(self, place: int) -> Stack:
+        """The model of the member at a place in the group as a stack of one, for a program in which
+        the others have no part; empty if that member is not here. Both share parameters, moments
+        and step counts."""
+        if place not in self._alone:
+            self._alone[place] = self._view(place)
+        return self._alone[place]
+
+    def _view(self, place: int) -> Stack:
+        up = partial(self.up_alone, place)
+        if place not in self.places:
+            return Stack([], self.optimizer, up=up)
+        view, member = copy.copy(self), self.places.index(place)
+        cohort, optimizer = next(
+            (c, o) for c, o in zip(self.cohorts, self.optimizers, strict=True) if member in c.index
+        )
+        k = cohort.index.index(member)
+        view.members, view.places, view.up = 1, [place], up
+        view.cohorts = [cohort.only(k)]
+        view.optimizers = [optimizer.only(k, list(view.cohorts[0].parameters.values()))]
+        view._order, view._everyone = torch.zeros(1, dtype=torch.int64), self._everyone[:1]
+        view._compiled, view._tapes, view._alone = {}, WeakTensorKeyDictionary(), {}
+        return view
 
     # -- computing --------------------------------------------------------------------------------
 
@@ -87,7 +125,7 @@ class Stack:
         # The compiled backward step computes forward again, inside one graph.
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self._compile):
             out = self._forward(self._state(), x)
-        self._tapes[out] = Tape(x, self._changes)
+        self._tapes[out] = Tape(x, self._changes.made)
         return out
 
     @torch.no_grad()
@@ -141,7 +179,7 @@ class Stack:
             step = self._backward_step if x is None else self._pass_back_step
             return self._compiled_step(step, where, tape.x, gradient)
         inputs = [] if x is None else [x]
-        if tape is not None and tape.changes != self._changes:
+        if tape is not None and tape.changes != self._changes.made:
             out = self._forward(self._state(), tape.x)
         found = torch.autograd.grad(out, [*self._parameters(), *inputs], gradient)
         self._apply(found[: len(found) - len(inputs)], where)
@@ -175,7 +213,7 @@ class Stack:
         return [p for cohort in self.cohorts for p in cohort.parameters.values()]
 
     def _apply(self, gradients: tuple[Tensor, ...], where: Tensor) -> None:
-        self._changes += 1
+        self._changes.made += 1
         first = 0
         for cohort, optimizer in zip(self.cohorts, self.optimizers, strict=True):
             size = len(cohort.parameters)
@@ -273,7 +311,7 @@ class Stack:
 
     @torch.no_grad()
     def load_member_state(self, member: int, state: dict[str, Tensor]) -> None:
-        self._changes += 1
+        self._changes.made += 1
         for name, value in self.member_state(member).items():
             value.copy_(state[name])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -67,6 +67,18 @@ class Channel:
         if isinstance(self.width, int) or len(set(self.width)) == 1:
             return None
         return self.width
+
+    def only(self, *, src: int | None = None, dst: int | None = None) -> Channel:
+        """The same content, from one member of the source or to one member of the destination."""
+        member = dst if self.by_receiver else src
+        width = self.width
+        if member is not None and not isinstance(width, int):
+            width = width[member]
+        ends = {
+            "src": self.src if src is None else self.src.only(src),
+            "dst": self.dst if dst is None else self.dst.only(dst),
+        }
+        return replace(self, width=width, **ends)
 
     def shape(self, rows: int | tuple[int, ...]) -> tuple[int, ...]:
         """Of one message, padded to the widest."""

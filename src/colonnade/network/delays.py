@@ -106,13 +106,15 @@ class DelaySampler:
         known = self._means.get((what, group))
         if known is not None:
             return known
-        pairs = [_lookup(getattr(self.spec, what), party, group.name) for party in group.parties]
+        pairs = [
+            _lookup(getattr(self.spec, what), party, group.declared) for party in group.parties
+        ]
         constant, random = (
             np.array(column, dtype=float) * SECOND for column in zip(*pairs, strict=True)
         )
         if what == "compute":
             speed = self.spec.speed
-            factor = [speed.get(party, speed.get(group.name, 1.0)) for party in group.parties]
+            factor = [speed.get(party, speed.get(group.declared, 1.0)) for party in group.parties]
             constant, random = constant / factor, random / factor
         self._means[what, group] = constant, random
         return constant, random

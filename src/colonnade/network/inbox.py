@@ -47,6 +47,16 @@ class Inbox:
         arrived = self.arrived & where
         return replace(self, arrived=arrived, everything=bool(arrived.all()))
 
+    def at(self, slot: int, widths: Sequence[int]) -> Inbox:
+        """An inbox with one slot as one with more, of these widths, in which nothing else came."""
+        receivers, _, rows, width = self.raw.shape
+        raw = self.raw.new_zeros(receivers, len(widths), rows, max(widths))
+        raw[:, slot, :, :width] = self.raw[:, 0]
+        arrived = self.arrived.new_zeros(receivers, len(widths))
+        arrived[:, slot] = self.arrived[:, 0]
+        unequal = tuple(widths) if len(set(widths)) > 1 else None
+        return Inbox(raw, arrived, self.everything and len(widths) == 1, unequal)
+
     def concat(self, flags: bool = False) -> Tensor:
         """Side by side in slot order, zeros where nothing came. `flags` (for messages of one
         width): after each message a 1 if it came, else a 0. [receivers here, rows, total width]"""

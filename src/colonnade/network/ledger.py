@@ -73,7 +73,7 @@ class Ledger:
         groups in `leave_out`."""
         messages = bytes = 0
         for phase, _, account in self.accounts():
-            if account.links.dst.name in leave_out:
+            if account.links.dst.declared in leave_out:
                 continue
             if not phases or phase in phases:
                 messages += int(account.messages.sum())
@@ -83,17 +83,21 @@ class Ledger:
     def rows(self) -> Iterator[tuple[str, str, str, str, int, int]]:
         """(phase, sender, receiver, kind, messages, bytes) for every link that carried
         something."""
+        sums: dict[tuple[str, str, str, str], tuple[int, int]] = {}
         for phase, kind, account in self.accounts():
             links = account.links
             for r, j in zip(*np.nonzero(account.messages), strict=True):
-                sender = links.src.parties[links.senders[r, j]]
-                sums = int(account.messages[r, j]), int(account.bytes[r, j])
-                yield (phase, sender, links.dst.parties[r], kind, *sums)
+                key = (phase, links.src.parties[links.senders[r, j]], links.dst.parties[r], kind)
+                messages, bytes = sums.get(key, (0, 0))  # one member of a group counts by itself
+                messages += int(account.messages[r, j])
+                sums[key] = messages, bytes + int(account.bytes[r, j])
+        for key, total in sums.items():
+            yield (*key, *total)
 
     def kinds(self) -> set[tuple[str, str, str]]:
         """(kind, source group, destination group) of everything that ever left a party."""
         return {
-            (kind, account.links.src.name, account.links.dst.name)
+            (kind, account.links.src.declared, account.links.dst.declared)
             for _, kind, account in self.accounts()
             if account.messages.any()
         }

@@ -16,7 +16,7 @@ def ledger_rows(ledger: Ledger) -> list[LedgerRow]:
         return rows
     sums: dict[tuple[str, str, str, str], list[int]] = {}
     for phase, kind, account in ledger.accounts():
-        key = (phase, account.links.src.name, account.links.dst.name, kind)
+        key = (phase, account.links.src.declared, account.links.dst.declared, kind)
         total = sums.setdefault(key, [0, 0])
         total[0] += int(account.messages.sum())
         total[1] += int(account.bytes.sum())

@@ -132,10 +132,12 @@ class Network(ABC):
         """Seconds since the start, virtual or real."""
 
     @abstractmethod
-    async def agree(self, value: Tensor | Absent, src: Group, count: int) -> list[float]:
+    async def agree(
+        self, value: Tensor | Absent, src: Group, count: int, kind: str = DECISION
+    ) -> list[float]:
         """A small decision (`count` numbers) of the only member of `src`, told to every party, so
         that all may branch on it. It is part of the control of the training, not of its content: it
-        is repeated until it has come through."""
+        is repeated until it has come through. `kind`: its name in the ledger."""
 
     @abstractmethod
     async def concurrently(self, *programs: Run | Program) -> None:
@@ -148,6 +150,12 @@ class Network(ABC):
         same program counts on where the first one ended. `unhurried`: what is sent in this loop is
         sent once, so that real parties wait for a while for parties that are away."""
         return Rounds(self, schedule, unhurried)
+
+    async def meet(self) -> None:
+        """In virtual time the parties of a program may be at different moments: all go on when the
+        last of them has come so far. So programs side by side are in the same order on every
+        engine. Real parties do not wait."""
+        self.step += 1
 
     # -- versions of the model; in a simulation every party keeps every version -------------------
 

@@ -84,8 +84,9 @@ class OnePartyNetwork(Network):
         register: bool = False,
         nothing: bool = False,
     ) -> Header:
-        ends = (links.src.name, sender, links.dst.name, receiver)
-        return Header(self.at, *ends, kind, register, nothing, **self._signature())
+        return Header(
+            self.at, *_ends(links, sender, receiver), kind, register, nothing, **self._signature()
+        )
 
     def _signature(self) -> dict[str, Any]:
         """What the engine adds to every header."""
@@ -120,7 +121,7 @@ class OnePartyNetwork(Network):
         return Inbox(value, arrived, bool(arrived.all()), parcel.slot_widths)
 
     def _key(self, links: Links, sender: int, receiver: int) -> LetterKey:
-        return (self.at, links.src.name, sender, links.dst.name, receiver)
+        return (self.at, *_ends(links, sender, receiver))
 
     def _fits(self, letter: Tensor, parcel: Parcel, sender: int, receiver: int) -> bool:
         """A register may hold a batch of another size."""
@@ -131,8 +132,14 @@ class OnePartyNetwork(Network):
         return self.mail.letters.pop(self._key(parcel.links, sender, receiver))
 
     def _read_register(self, parcel: Parcel, sender: int, receiver: int) -> Tensor | None:
-        ends = (parcel.links.src.name, sender, parcel.links.dst.name, receiver)
+        ends = _ends(parcel.links, sender, receiver)
         return self.mail.read_register((self.at.branch, *ends, parcel.channel.kind), self.at)
+
+
+def _ends(links: Links, sender: int, receiver: int) -> tuple[str, int, str, int]:
+    """Sender and receiver by declared group and place in it, as messages name them."""
+    src, dst = links.src, links.dst
+    return src.declared, src.place + sender, dst.declared, dst.place + receiver
 
 
 def _message(parcel: Parcel, member: int, sender: int, receiver: int, slot: int) -> Tensor | None:

@@ -26,6 +26,8 @@ from colonnade.network.transport.transport import Transport
 from colonnade.network.wire import Header, decode, encode
 from colonnade.network.world import Program, Run, World
 
+HERE = "here"  # says that a party has come so far; see `Network.meet`
+
 
 @dataclass
 class _Party:
@@ -58,7 +60,9 @@ class ProjectedNetwork(OnePartyNetwork):
                 lambda party, there, life: None,
             )
 
-    async def agree(self, value: Tensor | Absent, src: Group, count: int) -> list[float]:
+    async def agree(
+        self, value: Tensor | Absent, src: Group, count: int, kind: str = DECISION
+    ) -> list[float]:
         self.step += 1
         links = self.links(src, self.everyone)
         key = self._key(links, 0, self.everyone.parties.index(self.party))
@@ -68,9 +72,23 @@ class ProjectedNetwork(OnePartyNetwork):
         decision = value.reshape(count).float()
         for receiver, party in enumerate(self.everyone.parties):
             if party != self.party:
-                self._hand_over(self._header(links, 0, receiver, DECISION), decision, party, 0)
-        self.ledger.add(self.phase, DECISION, links, None, count * DECISION_BYTES)
+                self._hand_over(self._header(links, 0, receiver, kind), decision, party, 0)
+        self.ledger.add(self.phase, kind, links, None, count * DECISION_BYTES)
         return decision.tolist()
+
+    async def meet(self) -> None:
+        self.step += 1
+        links = self.links(self.everyone, self.everyone)
+        me, others = self.everyone.parties.index(self.party), self.everyone.parties
+        for receiver, party in enumerate(others):
+            if receiver != me:
+                self._hand_over(
+                    self._header(links, me, receiver, HERE, nothing=True), None, party, 0
+                )
+        keys = [self._key(links, sender, me) for sender in range(len(others)) if sender != me]
+        await self._until(lambda: all(key in self.mail.letters for key in keys), None)
+        for key in keys:
+            self.mail.letters.pop(key)
 
     async def concurrently(self, *programs: Run | Program) -> None:
         runs = [self._run_of(program) for program in programs]

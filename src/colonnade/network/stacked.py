@@ -76,15 +76,18 @@ class StackedNetwork(Network):
             other._samplers = copy.deepcopy(self._samplers)  # what fell is still down
         return other
 
-    async def agree(self, value: Tensor | Absent, src: Group, count: int) -> list[float]:
+    async def agree(
+        self, value: Tensor | Absent, src: Group, count: int, kind: str = DECISION
+    ) -> list[float]:
         self.step += 1
         decision = cast(Tensor, value).reshape(-1).tolist()
         assert len(decision) == count, f"{len(decision)} numbers, {count} were announced"
         links = self.links(src, self.everyone)
-        self.ledger.add(self.phase, DECISION, links, None, count * DECISION_BYTES)
+        self.ledger.add(self.phase, kind, links, None, count * DECISION_BYTES)
+        await self._until_ready(src)
         np.maximum(self._time, self._times(src)[0], out=self._time)  # nobody goes on untold
-        if self.clock is not None:
-            await self.clock.sleep_until(int(self._time.max()))
+        if self.clock is not None:  # who has not come so far does not hold up the others
+            await self.clock.sleep_until(int(self._times(src)[0]))
         return decision
 
     async def concurrently(self, *programs: Run | Program) -> None:
@@ -110,16 +113,37 @@ class StackedNetwork(Network):
     async def _exchange(self, parcel: Parcel, passage: Passage) -> Inbox:
         links, chosen, size = parcel.links, parcel.chosen(), parcel.bytes
         self.ledger.add(self.phase, parcel.channel.kind, links, _both(passage.sent, chosen), size)
+        comes = passage.arrived is None or bool((passage.arrived & links.real).any())
+        if comes:  # else nobody waits for the senders
+            await self._until_ready(links.src)
         arrived = _both(passage.arrived, chosen)
         value = _by_slot(cast(Tensor, parcel.value).detach(), links, parcel.channel.each)
         instant = self._delays is None and passage.attempts is None and not self._time.any()
         if not instant or parcel.wait.kind == "deadline":
             arrived, value = self._take_time(parcel, passage, value, arrived)
             if self.clock is not None:
-                await self.clock.sleep_until(int(self._times(links.dst).max()))
+                end = int(self._times(links.dst).max()) if comes else self._earlier(links)
+                await self.clock.sleep_until(end)
         elif self.clock is not None:
             await self.clock.sleep_until(self.clock.now)
         return _inbox(value, links, arrived, parcel.slot_widths)
+
+    async def meet(self) -> None:
+        self.step += 1
+        self._time[:] = self._time.max()
+        if self.clock is not None:
+            await self.clock.sleep_until(int(self._time[0]))
+
+    async def _until_ready(self, group: Group) -> None:
+        """Other programs go first as long as the members are not done with what came before: a
+        party computes in the order in which it is asked."""
+        if self.clock is not None and (ready := int(self._times(group).max())) > self.clock.now:
+            await self.clock.sleep_until(ready)
+
+    def _earlier(self, links: Links) -> int:
+        """When both ends are done with an exchange in which nothing comes: neither end waits for
+        the other one."""
+        return min(int(self._times(links.src).max()), int(self._times(links.dst).max()))
 
     # -- virtual time -----------------------------------------------------------------------------
 

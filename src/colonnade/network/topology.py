@@ -28,9 +28,21 @@ class Group:
     name: str
     parties: tuple[str, ...]
     role: Literal["client", "aggregator", "owner"] = "client"
+    whole: str = ""  # one member as a group: the name of the group that it belongs to
+    place: int = 0  # one member as a group: its place there
 
     def __len__(self) -> int:
         return len(self.parties)
+
+    @property
+    def declared(self) -> str:
+        """The name by which ledger, messages and settings know these parties."""
+        return self.whole or self.name
+
+    def only(self, member: int) -> Group:
+        """One member as a group, for a program in which the others of the group have no part."""
+        ends = (self.declared, self.place + member)
+        return Group(f"{self.declared}[{ends[1]}]", (self.parties[member],), self.role, *ends)
 
 
 @dataclass(frozen=True, eq=False)

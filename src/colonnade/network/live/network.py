@@ -48,11 +48,13 @@ from colonnade.network.world import Program, Run
 class Live(CommittingNetwork):
     own_rounds = range(0)  # this party needs nobody in these: it misses none of them
 
-    async def agree(self, value: Tensor | Absent, src: Group, count: int) -> list[float]:
+    async def agree(
+        self, value: Tensor | Absent, src: Group, count: int, kind: str = DECISION
+    ) -> list[float]:
         self.step += 1
         links = self.links(src, self.everyone)
         if not is_absent(value):
-            return self._decide(value.reshape(count).float(), links)
+            return self._decide(value.reshape(count).float(), links, kind)
         me, decider = self.everyone.parties.index(self.party), src.parties[0]
         key, letters = self._key(links, 0, me), self.mail.letters
         self.post.reach(self.at)
@@ -76,12 +78,12 @@ class Live(CommittingNetwork):
         """The operating system's generator."""
         return SystemRandomness()
 
-    def _decide(self, decision: Tensor, links: Links) -> list[float]:
+    def _decide(self, decision: Tensor, links: Links, kind: str) -> list[float]:
         for receiver, party in enumerate(self.everyone.parties):
             if party in self.post.peers:
-                self._hand_over(self._header(links, 0, receiver, DECISION), decision, party, 0)
+                self._hand_over(self._header(links, 0, receiver, kind), decision, party, 0)
         self.post.reach(self.at)
-        self.ledger.add(self.phase, DECISION, links, None, decision.numel() * DECISION_BYTES)
+        self.ledger.add(self.phase, kind, links, None, decision.numel() * DECISION_BYTES)
         return decision.tolist()
 
     # -- programs side by side --------------------------------------------------------------------

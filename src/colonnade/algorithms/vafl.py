@@ -1,0 +1,90 @@
+"""VAFL: vertical asynchronous federated learning (Chen, Jin, Sun and Yin, 2020).
+
+The server keeps the newest embedding of every client and row. Whenever a client is ready it sends
+the embeddings of a mini-batch of its own; the server computes the loss with these and with the
+stored embeddings of the others, steps its head, and returns the gradient to that client alone. No
+client waits for another one.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from colonnade.learning import (
+    Algorithm,
+    Columns,
+    Epoch,
+    Exchange,
+    LabelHolder,
+    Part,
+    Rows,
+    Settings,
+    combine,
+    pace_of,
+)
+from colonnade.network import Network, Program, Register
+
+
+class VAFLSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Defaults: those of `splitnn`, as in the comparisons of DVFL and FedVS."""
+
+    # In which the clients go over the rows: DVFL's comparison lets all take the same one, so that
+    # what the server has stored is recent; the paper's clients have each their own.
+    order: Literal["same", "own"] = "same"
+
+
+class VAFL(Algorithm):
+    name = "vafl"
+    settings = VAFLSettings
+    set: VAFLSettings
+    side_by_side = True
+    clients = Columns()
+    server = LabelHolder("aggregator")
+    embedding = Exchange(
+        clients, server, "an encoding of the client's columns, row by row", width="embedding_widths"
+    )
+    gradient = embedding.back("how the loss changes with the client's embedding")
+    pace = pace_of(server)
+
+    def build(self, net: Network) -> None:
+        self.newest = self.keeps(net, "newest", self.server, Register(self.task.rows["train"]))
+        self.encoders = self.encoder_stack(net, self.clients)
+        self.head = self.head_stack(net, self.server, sum(self.embedding_widths))
+
+    async def train(self, net: Network) -> None:
+        rows, own = torch.arange(self.task.rows["train"]), self.set.order == "own"
+        programs = [Rows(rows, client if own else "clients") for client in self.clients.parties]
+        async for epoch in self.training.epochs(net, programs):
+            clients = enumerate(self.clients.parties)
+            await net.concurrently(
+                *[Program(partial(self.visit, epoch, i), client) for i, client in clients]
+            )
+
+    async def visit(self, epoch: Epoch, i: int, net: Network) -> None:
+        """Client i at its own pace."""
+        encoder = self.encoders.only(i)
+        to_server, to_client = self.embedding.only(src=i), self.gradient.only(dst=i)
+        async for batch in epoch.rounds(net, i, self.server, column=i):
+            h = encoder(batch.x)  # [client i, rows, width]
+            inbox = await net.send(h, to_server, len(batch))
+            stored = inbox.at(i, self.embedding_widths).latest(self.newest, batch.rows)
+            joined = combine(stored)  # of others: the newest; zeros where there is none yet
+            able = net.alive(self.server) & inbox.any
+            loss, gradient = self.head.learn(joined.value, batch.y, self.loss, able)
+            mine = joined.share(gradient)[:, i : i + 1, :, : self.embedding_widths[i]]
+            back = await net.send(mine, to_client, len(batch), where=able[:, None])
+            await batch.close(loss, self.server)
+            encoder.backward(h, back)
+
+    async def predict(self, net: Network, part: Part) -> Tensor:
+        """All clients are asked; what does not come counts as zeros."""
+        logits = []
+        async for batch in net.rounds(part.in_order(self.predict_rows(net))):
+            h = self.encoders.predict(batch.x)
+            inbox = await net.send(h, self.embedding, len(batch))
+            logits.append(self.head.predict(combine(inbox).value)[0])
+        return torch.cat(logits)

@@ -1,0 +1,179 @@
+"""Training by programs that run side by side, each at its own pace.
+
+async for epoch in self.training.epochs(net, programs):
+    await net.concurrently(*[Program(partial(self.visits, epoch, k), leader) for k in …])
+
+async def visits(self, epoch, k, net):
+    async for batch in epoch.rounds(net, k, counter):
+        …
+        await batch.close(loss, known_to)
+
+An epoch has as many rounds as the programs need to go over their rows once, whichever of them does
+these rounds: a fast leader does more of them than a slow one. One party, the counter, has a part in
+all programs; it counts their rounds, and tells everybody after each one whether the epoch is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Self
+
+import torch
+from torch import Tensor
+
+from colonnade.common.seeds import torch_stream
+from colonnade.learning.declare import EVERYONE, Exchange, Members
+from colonnade.learning.task import Batch
+from colonnade.network import ABSENT, Group, Network, locally
+from colonnade.network.rounds import Rounds
+
+if TYPE_CHECKING:
+    from colonnade.learning.training import Training
+
+
+def pace_of(counter: Members) -> Exchange:
+    """What the counter tells everybody after each round of a program."""
+    told = "that a round has ended, and whether the epoch is over; one number per round"
+    return Exchange(counter, EVERYONE, told, width=1, kind=CLOSED)
+
+
+CLOSED = "pace"  # the kind, in the ledger, of what closes a round
+PACE = "rounds of program "  # and its number: how many it has done, in `Training.progress`
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows that a program goes over, and the name of their order: programs of one name go over
+    equal rows in the same order."""
+
+    rows: Tensor
+    order: str
+
+    def rounds(self, size: int) -> int:
+        """That it takes to go over them once."""
+        return -(-len(self.rows) // size)
+
+
+@dataclass
+class Turn(Batch):
+    """The batch of one round of one program."""
+
+    program: int = 0
+    around: Epoch | None = None
+    net: Any = None
+    counter: Group | None = None
+    over: bool = False  # the epoch is
+
+    async def close(self, loss: Any, known_to: Group) -> None:
+        """The round ends: the counter tells everybody whether the epoch is over. `known_to`: who
+        knows the loss."""
+        epoch, net, counter = self.around, self.net, self.counter
+        assert epoch is not None
+        assert counter is not None
+        locally(net.check_loss, loss)
+        decides = bool(net.here(counter))
+        await net.meet()
+        if decides:
+            epoch.count(self.program, loss, known_to)
+        verdict: Any = torch.tensor([float(epoch.ends())]) if decides else ABSENT
+        told = await net.agree(verdict, counter, 1, CLOSED)
+        if not decides:
+            epoch.count(self.program, loss, known_to)
+        self.over = bool(told[0])
+
+
+@dataclass
+class Epoch(Batch):
+    """One epoch of programs that run side by side; one round of the program around them."""
+
+    programs: Sequence[Rows] = ()
+    training: Any = None
+    done: int = 0  # rounds of this epoch, of all programs
+    ended: int = 0  # programs
+    batches: int = 0  # those whose loss this party knows
+
+    @property
+    def planned(self) -> int:
+        """Rounds of an epoch."""
+        return sum(one.rounds(self.training.batch_size) for one in self.programs)
+
+    def ends(self) -> bool:
+        """Whether the program that has just done a round is over: the others are in a round of
+        theirs, and these are the last ones of the epoch."""
+        others = len(self.programs) - self.ended - 1
+        over = self.done + others >= self.planned
+        self.ended += over
+        return over
+
+    def count(self, program: int, loss: Any, known_to: Group) -> None:
+        """Another round has ended. Its loss counts for the training curve if it is known to the
+        party that tells the curve."""
+        self.done += 1
+        pace, key = self.training.progress, f"{PACE}{program}"
+        pace[key] = pace.get(key, 0) + 1
+        if known_to.parties == self.training.algorithm.decider.parties:
+            self.batches += 1
+            self.loss = self.loss + loss
+
+    def rounds(
+        self, net: Network, program: int, counter: Group, *, column: int | None = None
+    ) -> Turns:
+        """The rounds of one program, on its own network. `column`: the only column holder that has
+        a part in it."""
+        return Turns(self, net, program, counter, column)
+
+
+@dataclass(frozen=True)
+class Order:
+    """The batches of one program in one epoch: again from the beginning, in another order, once it
+    has gone over its rows."""
+
+    of: Rows
+    size: int
+    epoch: int
+    seed: int
+    most: int  # rounds
+    known: dict[int, Tensor] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return self.most
+
+    def __getitem__(self, round: int) -> Turn:
+        again, i = divmod(round, self.of.rounds(self.size))
+        if again not in self.known:
+            stream = torch_stream(self.seed, "batches", self.of.order, self.epoch, again)
+            self.known.clear()
+            self.known[again] = self.of.rows[torch.randperm(len(self.of.rows), generator=stream)]
+        rows = self.known[again][i * self.size : (i + 1) * self.size]
+        return Turn(rows, self.epoch, last=False)
+
+
+class Turns:
+    """See `Epoch.rounds`."""
+
+    def __init__(
+        self, epoch: Epoch, net: Network, program: int, counter: Group, column: int | None
+    ) -> None:
+        training: Training = epoch.training
+        self.epoch, self.net, self.program, self.counter = epoch, net, program, counter
+        self.part = epoch.part
+        if column is not None and self.part is not None:
+            here = list(net.here(training.algorithm.columns))
+            x = self.part.x[here.index(column)][None] if column in here else ABSENT
+            self.part = replace(self.part, x=x)
+        size, seed = training.batch_size, training.algorithm.task.seed
+        order = Order(epoch.programs[program], size, epoch.epoch, seed, epoch.planned)
+        self.rounds: Rounds[Turn] = net.rounds(order)
+        self.turn: Turn | None = None  # the one that is worked on
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Turn:
+        if self.turn is not None and self.turn.over:
+            raise StopAsyncIteration
+        self.turn = await anext(self.rounds)
+        self.turn.part, self.turn.program, self.turn.around = self.part, self.program, self.epoch
+        self.turn.net, self.turn.counter = self.net, self.counter
+        return self.turn
