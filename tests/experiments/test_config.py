@@ -181,7 +181,11 @@ def test_paths_in_a_file_are_relative_to_the_file(tmp_path: Path) -> None:
         ("lr = 0.01", 'lr = "fast"', "lr: expected a number or a table of numbers, not 'fast'"),
         ("lr = 0.01", "lr = { clients = [1] }", r"lr.clients: expected a number, not \[1\]"),
         ("lr = 0.01", "epochs = 2.5", "epochs: expected a whole number, not 2.5"),
-        ("lr = 0.01", "encoder = 32", "encoder: expected a list of numbers or 'cnn', not 32"),
+        (
+            "lr = 0.01",
+            "encoder = 32",
+            "encoder: expected a list of numbers or 'cnn' or a table, not 32",
+        ),
         ("lr = 0.01", 'encoder = ["a"]', r"encoder\[0\]: expected a number, not 'a'"),
         ("lr = 0.01", "compile = 1", "compile: expected true or false, not 1"),
         ("parties = 4", "columns = { a = [1] }", r"columns.a\[0\]: expected text in quotes, not 1"),
