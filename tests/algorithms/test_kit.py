@@ -14,6 +14,11 @@ BRIEF: dict[str, dict[str, object]] = {
 
 # Settings under which an algorithm goes another way or sends something else.
 VARIANTS: dict[str, list[dict[str, object]]] = {
+    "cvfl": [
+        {"single": True},
+        {"asynchronous": False, "synchronous": "mean"},
+        {"q": "auto", "slow": 0.5, "label_split": "classes", "active": 3},
+    ],
     "dvfl": [
         {"aggregators": 0},
         {"aggregators": 0, "objective": "simclr"},

@@ -42,6 +42,7 @@ class VAFL(Algorithm):
     settings = VAFLSettings
     set: VAFLSettings
     side_by_side = True
+    deployed = False
     clients = Columns()
     server = LabelHolder("aggregator")
     embedding = Exchange(
@@ -77,7 +78,7 @@ class VAFL(Algorithm):
             loss, gradient = self.head.learn(joined.value, batch.y, self.loss, able)
             mine = joined.share(gradient)[:, i : i + 1, :, : self.embedding_widths[i]]
             back = await net.send(mine, to_client, len(batch), where=able[:, None])
-            await batch.close(loss, self.server)
+            await batch.close([(i, loss, self.server)])
             encoder.backward(h, back)
 
     async def predict(self, net: Network, part: Part) -> Tensor:

@@ -11,8 +11,20 @@ if TYPE_CHECKING:
     from colonnade.learning.algorithm import Algorithm
     from colonnade.learning.collection import Collection
     from colonnade.learning.combining import Combined, combine
-    from colonnade.learning.declare import Columns, Exchange, LabelHolder, Members, Numbered
-    from colonnade.learning.models import encoder_widths, make_decoder, make_encoder, make_head
+    from colonnade.learning.declare import (
+        Columns,
+        Exchange,
+        LabelHolder,
+        LabelHolders,
+        Members,
+        Numbered,
+    )
+    from colonnade.learning.models import (
+        encoder_widths,
+        make_decoder,
+        make_encoder,
+        make_head,
+    )
     from colonnade.learning.replay import Replay
     from colonnade.learning.settings import (
         PROBABILITY,
@@ -41,6 +53,7 @@ __all__ = [
     "Epoch",
     "Exchange",
     "LabelHolder",
+    "LabelHolders",
     "Limits",
     "LocalBatches",
     "Members",
@@ -69,7 +82,7 @@ __getattr__ = lazy.attributes(
         "algorithm": ("Algorithm",),
         "collection": ("Collection",),
         "combining": ("Combined", "combine"),
-        "declare": ("Columns", "Exchange", "LabelHolder", "Members", "Numbered"),
+        "declare": ("Columns", "Exchange", "LabelHolder", "LabelHolders", "Members", "Numbered"),
         "models": ("encoder_widths", "make_decoder", "make_encoder", "make_head"),
         "settings": ("PROBABILITY", "SECONDS", "SHARE", "WIDTHS", "Limits", "Settings", "at_least"),
         "replay": ("Replay",),

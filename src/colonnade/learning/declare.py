@@ -72,6 +72,14 @@ class LabelHolder(Members):
         return (self.name,)
 
 
+class LabelHolders(LabelHolder):
+    """Several parties that hold labels, each those of its own rows; the first of them decides when
+    the training stops."""
+
+    def __init__(self, role: Role, who: Callable[[Any], tuple[str, ...]]) -> None:
+        Members.__init__(self, role, who)
+
+
 class Numbered(Members):
     """So many parties as a setting says, with names of their own: aggregator0, aggregator1, … for a
     group `aggregators`. A real federation may name column holders for them."""

@@ -6,7 +6,7 @@ async for epoch in self.training.epochs(net, programs):
 async def visits(self, epoch, k, net):
     async for batch in epoch.rounds(net, k, counter):
         …
-        await batch.close(loss, known_to)
+        await batch.close([(k, loss, known_to)])
 
 An epoch has as many rounds as the programs need to go over their rows once, whichever of them does
 these rounds: a fast leader does more of them than a slow one. One party, the counter, has a part in
@@ -25,7 +25,7 @@ from torch import Tensor
 from colonnade.common.seeds import torch_stream
 from colonnade.learning.declare import EVERYONE, Exchange, Members
 from colonnade.learning.task import Batch
-from colonnade.network import ABSENT, Group, Network, locally
+from colonnade.network import ABSENT, Channel, Group, Inbox, Network, locally
 from colonnade.network.rounds import Rounds
 
 if TYPE_CHECKING:
@@ -64,22 +64,40 @@ class Turn(Batch):
     net: Any = None
     counter: Group | None = None
     over: bool = False  # the epoch is
+    alone: bool = False  # no other program runs, so nothing has to be in order with it
 
-    async def close(self, loss: Any, known_to: Group) -> None:
-        """The round ends: the counter tells everybody whether the epoch is over. `known_to`: who
-        knows the loss."""
+    def like(self, other: Turn) -> Turn:
+        """Another batch of rows for the same round."""
+        return replace(self, rows=other.rows)
+
+    async def send(
+        self, value: Any, channel: Channel, rows: int | None = None, *, where: Any = None
+    ) -> Inbox:
+        """An exchange of this round; beside other programs, the next one begins when all parties
+        are done with it. `rows`: of a message, if not those of the batch."""
+        inbox = await self.net.send(
+            value, channel, len(self) if rows is None else rows, where=where
+        )
+        if not self.alone:
+            await self.net.meet()
+        return inbox
+
+    async def close(self, losses: Sequence[tuple[int, Any, Group]]) -> None:
+        """The round ends: the counter tells everybody whether the epoch is over. `losses`: of the
+        programs that have done a round: program, loss, and who knows it."""
         epoch, net, counter = self.around, self.net, self.counter
         assert epoch is not None
         assert counter is not None
-        locally(net.check_loss, loss)
+        for _, loss, _ in losses:
+            locally(net.check_loss, loss)
         decides = bool(net.here(counter))
         await net.meet()
         if decides:
-            epoch.count(self.program, loss, known_to)
+            epoch.count(losses)
         verdict: Any = torch.tensor([float(epoch.ends())]) if decides else ABSENT
         told = await net.agree(verdict, counter, 1, CLOSED)
         if not decides:
-            epoch.count(self.program, loss, known_to)
+            epoch.count(losses)
         self.over = bool(told[0])
 
 
@@ -106,15 +124,25 @@ class Epoch(Batch):
         self.ended += over
         return over
 
-    def count(self, program: int, loss: Any, known_to: Group) -> None:
-        """Another round has ended. Its loss counts for the training curve if it is known to the
-        party that tells the curve."""
-        self.done += 1
-        pace, key = self.training.progress, f"{PACE}{program}"
-        pace[key] = pace.get(key, 0) + 1
-        if known_to.parties == self.training.algorithm.decider.parties:
-            self.batches += 1
-            self.loss = self.loss + loss
+    def count(self, losses: Sequence[tuple[int, Any, Group]]) -> None:
+        """More rounds have ended. A loss counts for the training curve if it is known to the party
+        that tells the curve."""
+        for program, loss, known_to in losses:
+            self.done += 1
+            pace, key = self.training.progress, f"{PACE}{program}"
+            pace[key] = pace.get(key, 0) + 1
+            if known_to.parties == self.training.algorithm.decider.parties:
+                self.batches += 1
+                self.loss = self.loss + loss
+
+    def pace(self, program: int) -> int:
+        """Rounds that a program has done in the whole training, as far as this party has heard."""
+        return int(self.training.progress.get(f"{PACE}{program}", 0))
+
+    def order(self, program: int) -> Order:
+        """The batches of a program in this epoch, by round."""
+        size, seed = self.training.batch_size, self.training.algorithm.task.seed
+        return Order(self.programs[program], size, self.epoch, seed, self.planned)
 
     def rounds(
         self, net: Network, program: int, counter: Group, *, column: int | None = None
@@ -162,9 +190,7 @@ class Turns:
             here = list(net.here(training.algorithm.columns))
             x = self.part.x[here.index(column)][None] if column in here else ABSENT
             self.part = replace(self.part, x=x)
-        size, seed = training.batch_size, training.algorithm.task.seed
-        order = Order(epoch.programs[program], size, epoch.epoch, seed, epoch.planned)
-        self.rounds: Rounds[Turn] = net.rounds(order)
+        self.rounds: Rounds[Turn] = net.rounds(epoch.order(program))
         self.turn: Turn | None = None  # the one that is worked on
 
     def __aiter__(self) -> Self:

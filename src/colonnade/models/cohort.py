@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -123,6 +124,30 @@ class Cohort:
         if step.bias:
             bias = self.parameters[f"{step.name}bias"].detach()
             self.parameters[f"{step.name}bias"] = nn.functional.pad(bias, extra).requires_grad_()
+
+    def as_row(self, tensors: Sequence[Tensor]) -> Tensor:
+        """Values like the parameters as one row of numbers by member. [members, size]"""
+        return torch.cat([v[..., :w].flatten(1) for v, w in self._true(tensors)], 1)
+
+    def from_row(self, row: Tensor) -> list[Tensor]:
+        """The inverse of `as_row`."""
+        parts, first = [], 0
+        for like, width in self._true(list(self.parameters.values())):
+            shape = (*like.shape[1:-1], width)
+            size = math.prod(shape)
+            part = row[:, first : first + size].unflatten(1, shape)
+            parts.append(nn.functional.pad(part, (0, like.shape[-1] - width)))
+            first += size
+        return parts
+
+    def _true(self, tensors: Sequence[Tensor]) -> list[tuple[Tensor, int]]:
+        """With the true size of each one's last axis; see `_lay_out`."""
+        linear = [step for step in self.plan or [] if isinstance(step, Linear)]
+        outputs = {f"{s.name}{part}": s.outputs for s in linear for part in ("weight", "bias")}
+        return [
+            (tensor, outputs.get(name, tensor.shape[-1]))
+            for name, tensor in zip(self.parameters, tensors, strict=True)
+        ]
 
     def member_state(self, i: int) -> dict[str, Tensor]:
         """Parameters and buffers of member i as its module has them; views, not copies."""

@@ -9,6 +9,7 @@ take part. `masked_update` is the same arithmetic in plain operations, for compi
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -27,6 +28,7 @@ class Optimizer:
     lr: float = 1e-3
     momentum: float = 0.0
     weight_decay: float = 0.0
+    clip: float | None = None  # the longest gradient of a member
 
     def of(self, parameters: list[Tensor]) -> StackedOptimizer:
         return StackedOptimizer(self, parameters)
@@ -64,7 +66,7 @@ class StackedOptimizer:
         """One step for the members where `where` is True ([members] bool; None: all)."""
         # The fused kernels walk through memory and take for granted that all tensors are laid out
         # alike.
-        gradients = tuple(g.contiguous() for g in gradients)
+        gradients = tuple(g.contiguous() for g in clipped(gradients, self.rule.clip))
         self._leave_the_others()
         if where is None or bool(where.all()):
             self.steps += 1
@@ -170,6 +172,21 @@ class StackedOptimizer:
                 maximize=False,
                 is_first_step=False,
             )
+
+
+def clipped(gradients: Sequence[Tensor], limit: float | None) -> Sequence[Tensor]:
+    """Gradients [members, ...] of which none is longer than the limit; one that is not finite
+    counts as zeros."""
+    if limit is None or not gradients:
+        return gradients
+    lengths = torch.stack([g.flatten(1).norm(dim=1) for g in gradients]).norm(dim=0)  # [members]
+    scale = (limit / lengths.clamp(min=limit)).nan_to_num(0.0)
+    shapes = [(-1, *[1] * (g.dim() - 1)) for g in gradients]
+    usable = lengths.isfinite()
+    return [
+        torch.where(usable.view(shape), g * scale.view(shape), 0)
+        for g, shape in zip(gradients, shapes, strict=True)
+    ]
 
 
 def masked_update(

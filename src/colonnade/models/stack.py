@@ -23,7 +23,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from colonnade.models.cohort import Cohort, alike
 from colonnade.models.layers import Loss
-from colonnade.models.optim import Optimizer, masked_update
+from colonnade.models.optim import Optimizer, clipped, masked_update
 from colonnade.network.absent import ABSENT
 from colonnade.network.inbox import Inbox
 
@@ -209,6 +209,48 @@ class Stack:
         self._apply(torch.autograd.grad(losses.sum(), self._parameters()), where)
         return losses.detach()
 
+    # -- parameters and their gradients as rows of numbers, for messages; one architecture -------
+
+    def derivatives(self, x: Tensor, target: Tensor, loss: Loss) -> tuple[Tensor, Tensor, Tensor]:
+        """Of a local loss, without a step: the loss by member, its gradient with respect to the
+        parameters as one row [members here, size], and with respect to x."""
+        if not self.members:
+            return ABSENT, ABSENT, ABSENT  # pyright: ignore[reportReturnType]
+        x = x.detach().requires_grad_()
+        losses = loss(self._forward(self._state(), x), target)
+        *gradients, to_input = torch.autograd.grad(losses.sum(), [*self._parameters(), x])
+        return losses.detach(), self.cohorts[0].as_row(gradients), to_input
+
+    def step(self, gradient: Tensor, where: Tensor) -> None:
+        """One step by a gradient [members here, size], where members are told to."""
+        if self.members:
+            self._apply(tuple(self.cohorts[0].from_row(gradient)), where)
+
+    def as_row(self) -> Tensor:
+        """The parameters. [members here, size]"""
+        if not self.members:
+            return ABSENT  # pyright: ignore[reportReturnType]
+        return self.cohorts[0].as_row(self._parameters()).detach()
+
+    @torch.no_grad()
+    def take(self, row: Tensor, where: Tensor) -> None:
+        """Parameters from elsewhere [members here, size], where members are told to take them."""
+        if not self.members:
+            return
+        self._steps.taken += 1  # what was computed before is of other parameters
+        for mine, new in zip(self._parameters(), self.cohorts[0].from_row(row), strict=True):
+            mine.copy_(torch.where(where.view(-1, *[1] * (mine.dim() - 1)), new, mine))
+
+    def squares(self) -> Tensor:
+        """The sum of all squared parameters. [members here]"""
+        if not self.members:
+            return ABSENT  # pyright: ignore[reportReturnType]
+        total = torch.zeros(self.members)
+        for cohort in self.cohorts:
+            parts = [p.detach().flatten(1).square().sum(1) for p in cohort.parameters.values()]
+            total[cohort.index] = torch.stack(parts).sum(0).to(total.dtype)
+        return total
+
     def _parameters(self) -> list[Tensor]:
         return [p for cohort in self.cohorts for p in cohort.parameters.values()]
 
@@ -283,7 +325,8 @@ class Stack:
         for p, g, (first, second, rates, chosen) in zip(
             parameters, gradients, moments, strict=True
         ):
-            values = list(p.values()), [g[name] for name in p]
+            found = clipped([g[name] for name in p], self.optimizer.clip)
+            values = list(p.values()), list(found)
             masked_update(self.optimizer, *values, first, second, rates, chosen)
 
     # -- state ------------------------------------------------------------------------------------

@@ -92,6 +92,8 @@ class StackedNetwork(Network):
 
     async def concurrently(self, *programs: Run | Program) -> None:
         alone, self.clock = self.clock is None, self.clock or Clock()
+        if alone:
+            self.clock.now = int(self._time.min())
         runs = [self._run_of(program) for program in programs]
         children = self._children_of(len(programs))
         named = [(c.program, run(c)) for run, c in zip(runs, children, strict=True)]

@@ -1,0 +1,372 @@
+"""CVFL: cascade VFL for horizontally partitioned labels (Xia, Li, Zhang, Wu and Yuan, 2022).
+
+All parties hold columns and a bottom net each; active parties also hold labels, each those of its
+own rows, and a copy of the top net; the collaborator holds the top net. Each active party, at its
+own pace, collects the embeddings of a batch of its rows, sends every party the gradient of that
+party's embedding, and the gradient of the top net to the collaborator, which steps and returns it.
+Slow active parties minimise F^q instead of F, so that their rarer gradients count for more.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cached_property, partial
+from typing import Annotated, Any, Literal, NamedTuple
+
+import msgspec
+import torch
+from torch import Tensor
+
+from colonnade.common.seeds import seeded
+from colonnade.data import VerticalData
+from colonnade.errors import InputError
+from colonnade.learning import (
+    Algorithm,
+    Columns,
+    Epoch,
+    Exchange,
+    LabelHolders,
+    Limits,
+    Members,
+    Part,
+    Rows,
+    Settings,
+    Task,
+    at_least,
+    combine,
+    make_head,
+    pace_of,
+)
+from colonnade.learning.label_split import LabelSplit, split_labels
+from colonnade.learning.side_by_side import Turn
+from colonnade.network import (
+    ABSENT,
+    Delays,
+    Group,
+    Inbox,
+    Network,
+    Program,
+    World,
+    is_absent,
+    local,
+)
+
+ABOVE_0 = Limits("a length above 0", lambda value: 0 < value < math.inf)
+FALLS = 1.5  # exponent of the loss in `q = "auto"`
+
+
+class CVFLSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Defaults: the paper's λ and one of its rates; with momentum, which it does not mention, and
+    with clipped gradients, without which q = 3 diverges."""
+
+    optimizer: Literal["sgd", "adam"] = "sgd"
+    lr: float | dict[str, float] = 1e-2
+    momentum: Annotated[float, at_least(0)] = 0.9
+    active: int | list[str] | None = None  # so many parties, or these; none given: all
+    label_split: LabelSplit = "iid"
+    asynchronous: bool = True
+    synchronous: Literal["steps", "mean"] = "steps"  # how a synchronous round uses its gradients
+    q: Annotated[float | Literal["auto"], at_least(1)] = 1.0
+    # How much slower than others: by party, or one share for all active parties but the first.
+    slow: float | dict[str, float] = 0.0
+    single: bool = False  # one active party's labels only, and no collaborator
+    decay: Annotated[float, at_least(0)] = 1e-3  # λ of the bottom nets' regulariser
+    clip: Annotated[float, ABOVE_0] = 8.0  # the longest gradient of a net
+
+    def check(self, task: Task) -> None:
+        super().check(task)
+        if not task.classes:
+            raise InputError('algorithm = "cvfl": learns classes, but the label is a number')
+        holders = self.holders(task)
+        for party, share in self.slower(task).items():
+            if party not in holders:
+                raise InputError(f"slow.{party}: expected an active party: {', '.join(holders)}")
+            if not 0 <= share < 1:
+                raise InputError(f"slow.{party} = {share:g}: expected a share, 0 or more, below 1")
+
+    def holders(self, task: Task) -> tuple[str, ...]:
+        """The parties among which the labels are split."""
+        active = len(task.clients) if self.active is None else self.active
+        if isinstance(active, int):
+            if not 1 <= active <= len(task.clients):
+                raise InputError(
+                    f"active = {active}: expected 1 to {len(task.clients)} parties with labels"
+                )
+            return task.clients[:active]
+        if not active:
+            raise InputError("active = []: expected at least one party with labels")
+        if strange := [party for party in active if party not in task.clients]:
+            raise InputError(
+                f"active: there is no party {strange[0]!r}; expected some of "
+                f"{', '.join(task.clients)}"
+            )
+        return tuple(dict.fromkeys(active))
+
+    def slower(self, task: Task) -> dict[str, float]:
+        """How much slower, by party."""
+        if isinstance(self.slow, dict):
+            return self.slow
+        return dict.fromkeys(self.holders(task)[1:], self.slow) if self.slow else {}
+
+
+class Found(NamedTuple):
+    """What an active party computes from one batch."""
+
+    loss: Tensor
+    top: Tensor  # gradient of the top net [active party, 1, size]
+    shares: Tensor  # gradient of each embedding [active party, clients, rows, width]
+
+
+class CVFL(Algorithm):
+    name = "cvfl"
+    settings = CVFLSettings
+    set: CVFLSettings
+    side_by_side = True
+    deployed = False
+    optional = ("collaborator",)
+    clients = Columns()
+    active = LabelHolders(
+        "client", lambda self: self.set.holders(self.task)[: 1 if self.set.single else None]
+    )
+    collaborator = Members("aggregator", lambda self: self.collaborators)
+    embedding = Exchange(
+        clients, active, "an encoding of the party's columns, row by row", width="embedding_widths"
+    )
+    regulariser = Exchange(
+        clients, active, "the value of the party's regulariser, where q is not 1", width=1
+    )
+    gradient = embedding.back("how the loss changes with the party's embedding")
+    top_gradient = Exchange(
+        active, collaborator, "how the loss changes with the top net", width="top_size"
+    )
+    top = Exchange(collaborator, active, "the parameters of the top net", width="top_size")
+    pace = pace_of(collaborator)
+    own_pace = pace_of(active)
+
+    @property
+    def collaborators(self) -> tuple[str, ...]:
+        return () if self.set.single else self.task.players.get("collaborator", ("collaborator",))
+
+    @cached_property
+    def counter(self) -> Group:
+        """Who counts the rounds of all programs."""
+        return self.collaborator if len(self.collaborator) else self.active
+
+    @cached_property
+    def top_size(self) -> int:
+        """Parameters of the top net."""
+        width = sum(self.embedding_widths)
+        made = seeded(0, make_head, self.set.head, width, self.task.outputs)
+        return sum(p.numel() for p in made.parameters())
+
+    def world(self, **facts: Any) -> World:
+        """Slow parties compute more slowly. Without `compute` of its own, a simulation counts a
+        second for whatever an active party sends."""
+        delays: Delays = facts.get("delays") or Delays()
+        if slower := self.set.slower(self.task):
+            speed = {p: delays.speed.get(p, 1.0) * (1 - share) for p, share in slower.items()}
+            compute = delays.compute or {"active": 1.0}
+            delays = msgspec.structs.replace(delays, compute=compute, speed=delays.speed | speed)
+        return super().world(**{**facts, "delays": delays})
+
+    def join(self, net: Network, data: VerticalData) -> None:
+        holders = self.set.holders(self.task)
+        how, task = self.set.label_split, self.task
+        rows = split_labels(data.train.y, task.classes, holders, how, task.seed)
+        pairs = zip(rows, self.active.parties, strict=False)
+        self.programs = [Rows(own, party) for own, party in pairs]
+        super().join(net, data)
+
+    def build(self, net: Network) -> None:
+        clip, width = self.set.clip, sum(self.embedding_widths)
+        self.encoders = self.encoder_stack(
+            net, self.clients, weight_decay=self.set.decay, clip=clip
+        )
+        self.copies = self.head_stack(net, self.active, width, clip=clip)
+        self.global_top = self.stack(
+            net,
+            "top",
+            self.collaborator,
+            lambda _: make_head(self.set.head, width, self.task.outputs),
+            input_widths=[width] * len(self.collaborator),
+            clip=clip,
+        )
+
+    async def train(self, net: Network) -> None:
+        async for epoch in self.training.epochs(net, self.programs):
+            if self.set.asynchronous:
+                active = enumerate(self.active.parties)
+                programs = [Program(partial(self.lead, epoch, k), name) for k, name in active]
+            else:
+                programs = [partial(self.lead_together, epoch)]
+            await net.concurrently(*programs)
+
+    # -- Algorithm 1: an active party -------------------------------------------------------------
+
+    async def lead(self, epoch: Epoch, k: int, net: Network) -> None:
+        """Active party k at its own pace."""
+        await self.fetch(net, k)
+        async for batch in epoch.rounds(net, k, self.counter):
+            h = self.encoders(batch.x)  # [clients, rows, width]
+            inbox, found = await self.collect(epoch, batch, h, k)
+            await self.update_top(batch, [(k, found)])
+            to_all = self.gradient.only(src=k)
+            back = await batch.send(found.shares, to_all, where=inbox.arrived)
+            await batch.close([(k, found.loss, self.active.only(k))])
+            self.encoders.backward(h, back)  # Algorithm 2
+
+    async def collect(self, epoch: Epoch, batch: Turn, h: Tensor, k: int) -> tuple[Inbox, Found]:
+        """Active party k gets the embeddings of its batch, and what it finds with its labels."""
+        inbox = await batch.send(h, self.embedding.only(dst=k))
+        penalty: Any = 0.0
+        if self.amplifies(k):
+            values = 0.5 * self.set.decay * self.encoders.squares()[:, None, None]
+            penalties = await batch.send(values, self.regulariser.only(dst=k), 1)
+            penalty = penalties.total()[:, 0, 0]
+        factor = partial(self.factor, epoch, k)
+        joined = combine(inbox)
+        loss, top, gradient = self.copies.only(k).derivatives(joined.value, batch.y, self.loss)
+        scale = _scale(factor, loss, penalty)  # [active party k]
+        return inbox, Found(
+            loss, top[:, None] * scale[:, None, None], joined.share(gradient * scale[:, None, None])
+        )
+
+    def amplifies(self, k: int) -> bool:
+        """Whether active party k may minimise F^q."""
+        slow = self.set.slower(self.task).get(self.active.parties[k], 0) > 0
+        return self.set.q == "auto" or (self.set.q > 1 and slow)
+
+    def factor(self, epoch: Epoch, k: int, objective: Tensor) -> Tensor:
+        """By how much party k's gradients count for more, never less than 1: the derivative of
+        F^q is q·F^(q−1) that of F, which falls to 1 at F = q^(1/(1−q))."""
+        if not self.amplifies(k):
+            return torch.ones_like(objective)
+        if self.set.q == "auto":
+            paces = [epoch.pace(other) for other in range(len(self.active))]
+            behind = max(paces) / max(1, paces[k])
+            chance = math.log(max(2, self.task.classes))  # the loss of who knows nothing
+            return (behind * (objective / chance).clamp(max=1.0) ** FALLS).clamp(min=1.0)
+        return (self.set.q * objective ** (self.set.q - 1)).clamp(min=1.0)
+
+    # -- Algorithm 3: the collaborator ------------------------------------------------------------
+
+    async def update_top(self, batch: Turn, found: Sequence[tuple[int, Found]]) -> None:
+        """The collaborator takes a step by each gradient, in order, and returns the top net."""
+        if not len(self.collaborator):
+            for k, one in found:
+                mine = self.copies.only(k)
+                mine.step(one.top[:, 0], mine.stepping())
+            return
+        mean = not self.set.asynchronous and self.set.synchronous == "mean"
+        came: list[Inbox] = []
+        for k, one in found:
+            came.append(await batch.send(one.top, self.top_gradient.only(src=k), 1))
+            if not mean:
+                self.global_top.step(came[-1].total()[:, 0], came[-1].any)
+        if mean:
+            gradient, anything = _mean(came)
+            self.global_top.step(gradient, anything)
+        for (k, _), inbox in zip(found, came, strict=True):
+            newest = self.global_top.as_row()[:, None]
+            back = await batch.send(newest, self.top.only(dst=k), 1, where=inbox.any)
+            self.copies.only(k).take(back.total()[:, 0], back.any)
+
+    async def fetch(self, net: Network, k: int) -> None:
+        """Active party k asks for the newest top net; without an answer it goes on with its own
+        copy."""
+        if len(self.collaborator):
+            inbox = await net.send(self.global_top.as_row()[:, None], self.top.only(dst=k), 1)
+            self.copies.only(k).take(inbox.total()[:, 0], inbox.any)
+            await net.meet()
+
+    # -- the synchronous counterpart --------------------------------------------------------------
+
+    async def lead_together(self, epoch: Epoch, net: Network) -> None:
+        """All active parties in every round, which ends with the slowest of them."""
+        parties = range(len(self.active))
+        orders = [epoch.order(k) for k in parties]
+        epoch.ended = len(parties) - 1  # one program for all
+        for k in parties:
+            await self.fetch(net, k)
+        async for first in epoch.rounds(net, 0, self.counter):
+            first.alone = True  # active parties compute at the same time
+            batches = [first.like(orders[k][net.round]) for k in parties]
+            h = [self.encoders(batch.x) for batch in batches]
+            got = [await self.collect(epoch, batches[k], h[k], k) for k in parties]
+            await self.update_top(first, [(k, got[k][1]) for k in parties])
+            rows = max(len(batch) for batch in batches)
+            shares = _those_here([_padded(found.shares, rows) for _, found in got])
+            if self.set.synchronous == "mean":
+                shares = shares / len(parties)
+            where = _those_here([inbox.arrived for inbox, _ in got])
+            every = await first.send(shares, self.gradient, rows, where=where)
+            back = [_from_one(every, k, len(batches[k])) for k in parties]
+            await first.close([(k, got[k][1].loss, self.active.only(k)) for k in parties])
+            self.step_together(batches, h, back)
+
+    def step_together(
+        self, batches: Sequence[Turn], h: Sequence[Tensor], back: list[Inbox]
+    ) -> None:
+        """`steps`: one after the other; `mean`: one step by the mean gradient."""
+        if self.set.synchronous == "steps":
+            for one, inbox in zip(h, back, strict=True):
+                self.encoders.backward(one, inbox)
+            return
+        every = self.encoders(_side_by_side([batch.x for batch in batches]))
+        self.encoders.backward(every, *_joined(back))
+
+    # -- prediction -------------------------------------------------------------------------------
+
+    async def predict(self, net: Network, part: Part) -> Tensor:
+        """The first active party asks. It takes the collaborator's newest top net, or its own copy
+        if that does not come; an embedding that does not come counts as zeros."""
+        await self.fetch(net, 0)
+        logits = []
+        async for batch in net.rounds(part.in_order(self.predict_rows(net))):
+            h = self.encoders.predict(batch.x)
+            inbox = await net.send(h, self.embedding.only(dst=0), len(batch))
+            logits.append(self.copies.only(0).predict(combine(inbox).value)[0])
+        return torch.cat(logits)
+
+
+@local
+def _scale(factor: Any, loss: Tensor, penalty: Any) -> Tensor:
+    return factor(loss + penalty)
+
+
+@local
+def _padded(shares: Tensor, rows: int) -> Tensor:
+    """A short batch filled up with zeros."""
+    return torch.nn.functional.pad(shares, (0, 0, 0, rows - shares.shape[2]))
+
+
+def _those_here(parts: Sequence[Any]) -> Any:
+    """Values of single members as one of the group. [members here, ...]"""
+    here = [part for part in parts if not is_absent(part)]
+    return torch.cat(here) if here else ABSENT
+
+
+@local
+def _from_one(inbox: Inbox, k: int, rows: int) -> Inbox:
+    """What came from the k-th sender."""
+    arrived = inbox.arrived[:, k : k + 1]
+    return Inbox(inbox.raw[:, k : k + 1, :rows], arrived, bool(arrived.all()))
+
+
+@local(results=2)
+def _mean(came: Sequence[Inbox]) -> tuple[Tensor, Tensor]:
+    """The mean of what came, zeros for what did not, and whether anything came."""
+    total = torch.stack([inbox.total()[:, 0] for inbox in came]).mean(0)
+    return total, torch.stack([inbox.any for inbox in came]).any(0)
+
+
+@local
+def _side_by_side(parts: Sequence[Tensor]) -> Tensor:
+    return torch.cat(list(parts), 1)
+
+
+@local(results=2)
+def _joined(back: Sequence[Inbox]) -> tuple[Tensor, Tensor]:
+    gradient = torch.cat([inbox.total() for inbox in back], 1)
+    return gradient, torch.stack([inbox.any for inbox in back]).any(0)

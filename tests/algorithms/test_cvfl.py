@@ -1,0 +1,165 @@
+"""CVFL: labels at several parties, each of which leads at its own pace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from colonnade.algorithms.cvfl import CVFL, CVFLSettings
+from colonnade.common.processes import one_thread
+from colonnade.errors import InputError
+from colonnade.learning.label_split import neighbouring, split_labels
+from colonnade.learning.side_by_side import PACE, Epoch
+from colonnade.network.faults import Communication
+from colonnade.testing.engines import Trained, difference, live, stacked
+from colonnade.testing.kit import DELAYS, digits
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    with one_thread():
+        yield
+
+
+def settings(**keys: Any) -> CVFLSettings:
+    return CVFLSettings(**{"name": "cvfl", "algorithm": "cvfl", "epochs": 1, **keys})
+
+
+def rounds_of(trained: Trained) -> list[int]:
+    progress, algorithm = trained.algorithm.training.progress, trained.algorithm
+    return [int(progress[f"{PACE}{k}"]) for k in range(len(algorithm.labels))]
+
+
+def test_the_collaborator_sees_the_top_net_and_its_gradients_and_nothing_else() -> None:
+    trained = stacked(settings(q=3, slow=0.5), digits(300))
+    received = {row[3] for row in trained.net.ledger.rows() if row[2] == "collaborator"}
+    assert received == {"top-gradient", "decision"}
+    algorithm = trained.algorithm
+    assert isinstance(algorithm, CVFL)
+    assert not trained.net.world.columns.parties.count("collaborator")
+    for _, _, receiver, kind, messages, size in trained.net.ledger.rows():
+        if receiver == "collaborator" and kind == "top-gradient":
+            assert size == messages * algorithm.top_size * 4, (
+                "as long as the top net, whatever rows"
+            )
+
+
+@pytest.mark.parametrize("asynchronous", [True, False])
+def test_every_gradient_that_arrives_is_applied_once(asynchronous: bool) -> None:
+    """With links that fail: the optimisers' step counts are those of the messages."""
+    fault = Communication(name="links", rate=0.3)
+    method = settings(asynchronous=asynchronous, batch=16)
+    trained = stacked(method, digits(300))
+    sent: dict[tuple[str, str], int] = {}
+    for phase, _, receiver, kind, messages, _ in trained.net.ledger.rows():
+        if phase == "training":
+            sent[receiver, kind] = sent.get((receiver, kind), 0) + messages
+    rounds = sum(rounds_of(trained))
+    _, top = trained.algorithm.stacks["top"]
+    _, encoders = trained.algorithm.stacks["encoder"]
+    assert sent["collaborator", "top-gradient"] == rounds
+    assert float(top.optimizer_state(0)["steps"]) == rounds
+    own = rounds_of(trained)
+    for i, client in enumerate(trained.algorithm.columns.parties):
+        steps = float(encoders.optimizer_state(i)["steps"])
+        assert steps == rounds == sent[client, "gradient"] + own[i]
+    lossy = stacked(method, digits(300), fault=fault, delays=DELAYS)
+    _, top = lossy.algorithm.stacks["top"]
+    assert 0 < float(top.optimizer_state(0)["steps"]) < sum(rounds_of(lossy))
+
+
+def test_a_slow_party_leads_less_often_and_nobody_waits_for_it() -> None:
+    slow = settings(slow={"client3": 0.75}, batch=8, epochs=2)
+    *fast, last = rounds_of(together := stacked(slow, digits(400)))
+    assert last / (sum(fast) / 3) == pytest.approx(0.25, abs=0.08)
+    waiting = stacked(settings(**{**_keys(slow), "asynchronous": False}), digits(400))
+    assert len(set(rounds_of(waiting))) == 1
+    # In a round an active party sends two messages, each of which takes a second, or four.
+    rounds = max(rounds_of(waiting))
+    assert waiting.seconds == pytest.approx(8.0 * rounds)
+    assert together.seconds < 0.5 * waiting.seconds
+
+
+def _keys(method: CVFLSettings) -> dict[str, Any]:
+    return {"slow": method.slow, "batch": method.batch, "epochs": method.epochs}
+
+
+def test_with_one_active_party_real_parties_train_the_very_same_model() -> None:
+    method = settings(active=1, epochs=2)
+    assert difference(stacked(method, digits(300)), live(method, digits(300))) < 1e-5
+
+
+def test_a_slow_party_never_counts_for_less_and_is_clipped() -> None:
+    algorithm = stacked(settings(q=3, slow=0.5, label_split="classes"), digits(300)).algorithm
+    assert isinstance(algorithm, CVFL)
+    losses = torch.tensor([0.01, 3 ** (1 / (1 - 3)), 2.0])
+    factors = algorithm.factor(_epoch(algorithm), 1, losses)
+    assert factors.tolist() == pytest.approx([1.0, 1.0, 12.0])
+    fast = algorithm.factor(_epoch(algorithm), 0, losses)
+    assert fast.tolist() == [1.0, 1.0, 1.0]
+
+
+def test_auto_amplifies_who_is_behind_while_the_loss_is_high() -> None:
+    algorithm = stacked(settings(q="auto", slow=0.5), digits(300)).algorithm
+    assert isinstance(algorithm, CVFL)
+    algorithm.training.progress |= {f"{PACE}{k}": float(n) for k, n in enumerate((40, 10, 40, 40))}
+    losses = torch.tensor([5.0, 10.0, 0.05])
+    assert algorithm.factor(_epoch(algorithm), 1, losses).tolist() == pytest.approx([4.0, 4.0, 1.0])
+    assert algorithm.factor(_epoch(algorithm), 0, losses).tolist() == [1.0] * 3
+
+
+def _epoch(algorithm: CVFL) -> Any:
+    return Epoch(torch.zeros(0), programs=algorithm.programs, training=algorithm.training)
+
+
+def test_by_class_labels_with_q_3_and_slow_parties_stay_finite() -> None:
+    method = settings(q=3, slow=0.95, label_split="classes", epochs=3, lr=0.1)
+    trained = stacked(method, digits(400))
+    for tensors in trained.weights.values():
+        assert all(bool(value.isfinite().all()) for value in tensors.values())
+
+
+# -- who has which labels --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["iid", "classes", [[0, 1, 2, 3, 4], [5, 6, 7], [8, 9, 0], [1]]])
+def test_every_row_has_one_label_holder(how: Any) -> None:
+    y = torch.arange(1000) % 10
+    parts = split_labels(y, 10, ["a", "b", "c", "d"], how, 3)
+    assert sorted(torch.cat(parts).tolist()) == list(range(1000))
+    if how == "iid":
+        assert [len(part) for part in parts] == [250] * 4
+    else:
+        owned = neighbouring(10, 4) if how == "classes" else how
+        assert [sorted(set(y[part].tolist())) for part in parts] == [sorted(o) for o in owned]
+
+
+def test_neighbouring_classes_are_those_of_the_paper() -> None:
+    found = neighbouring(10, 4)
+    assert found == [[0, 1, 2], [2, 3, 4], [4, 5, 6], [7, 8, 9]]
+    pairs = [set(a) & set(b) for i, a in enumerate(found) for b in found[:i]]
+    assert max(map(len, pairs)) <= 1
+
+
+WRONG = [
+    ({"active": 0}, "active = 0: expected 1 to 4"),
+    ({"active": []}, "at least one party with labels"),
+    ({"active": ["bank"]}, "no party 'bank'; expected some of client0"),
+    ({"q": 0.5}, "q = 0.5: expected 1 or more"),
+    ({"slow": {"client9": 0.5}}, "slow.client9: expected an active party"),
+    ({"slow": 1.0}, "slow.client1 = 1: expected a share"),
+    ({"label_split": [[0], [1], [2], [3]]}, "no active party has class 4"),
+    ({"label_split": [[0, 1]]}, "classes for 1 parties, but 4 are active"),
+    ({"label_split": [list(range(10)), [10], [1], [2]]}, "there is no class 10"),
+    ({"label_split": [list(range(10)), [], [1], [2]]}, "client1 has no labelled rows"),
+    ({"clip": 0.0}, "clip = 0: expected a length above 0"),
+]
+
+
+@pytest.mark.parametrize(("keys", "message"), WRONG, ids=str)
+def test_a_setting_that_cannot_work_is_told(keys: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        stacked(settings(**keys), digits(200))
