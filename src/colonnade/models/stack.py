@@ -237,7 +237,7 @@ class Stack:
         """Parameters from elsewhere [members here, size], where members are told to take them."""
         if not self.members:
             return
-        self._steps.taken += 1  # what was computed before is of other parameters
+        self._changes.made += 1  # what was computed before is of other parameters
         for mine, new in zip(self._parameters(), self.cohorts[0].from_row(row), strict=True):
             mine.copy_(torch.where(where.view(-1, *[1] * (mine.dim() - 1)), new, mine))
 
