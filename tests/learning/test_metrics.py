@@ -142,7 +142,9 @@ def test_the_standard_error_is_what_other_rows_would_change() -> None:
         assert np.mean(errors) == pytest.approx(spread, rel=0.25), name
 
 
-def test_accuracy_has_the_binomial_error() -> None:
+def test_accuracy_has_the_binomial_error_also_where_all_rows_are_right() -> None:
     logits, y = torch.eye(2).repeat(50, 1), torch.tensor([0, 1] * 30 + [1, 0] * 20)
-    assert METRICS["accuracy"].error(logits, y) == pytest.approx((0.6 * 0.4 / 100) ** 0.5)
+    share = 61 / 102  # with one right and one wrong row more
+    assert METRICS["accuracy"].error(logits, y) == pytest.approx((share * (1 - share) / 102) ** 0.5)
+    assert METRICS["accuracy"].error(logits, torch.tensor([0, 1] * 50)) == pytest.approx(0.01, 0.1)
     assert METRICS["rmse"].error(torch.zeros(1, 1), torch.zeros(1)) == 0

@@ -24,7 +24,7 @@ def table() -> str:
         if not kind.exchanges:
             rows.append(f"| `{name}` | nothing | – | – | – | – |")
         for e in kind.exchanges:
-            noise = "yes" if e.encodes else "–"
+            noise = "yes" if e.encodes and not kind.side_by_side else "–"
             rows.append(f"| `{name}` | {' | '.join(e.ends)} | {e.what} | {noise} |")
     return "\n".join(rows)
 

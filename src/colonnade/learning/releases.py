@@ -104,6 +104,11 @@ class Releases:
                 f"noise: is added to encodings of rows that column holders send, and {kind.name} "
                 "sends none; leave it out"
             )
+        if kind.side_by_side:
+            raise InputError(
+                f"noise: is not supported with {kind.name}, whose parties go at their own pace, so "
+                "that nobody knows beforehand how often a row leaves; leave it out"
+            )
         own = [exchange.kind for exchange in sent if exchange.facts["each"]]
         if own:
             raise InputError(
