@@ -45,6 +45,7 @@ class BackgroundWriter:
         self._changed = threading.Condition()
         self._next: Job | None = None
         self._busy = False
+        self.spent = 0.0  # seconds of processor time that the last job took from the training
         threading.Thread(target=self._work, daemon=True, name="writing").start()
 
     @property
@@ -73,6 +74,7 @@ class BackgroundWriter:
                 self._changed.wait_for(lambda: self._next is not None)
                 job, self._next, self._busy = self._next, None, True
                 self._changed.notify_all()
+            begun = time.thread_time()
             try:
                 if job is not None:
                     job()
@@ -81,5 +83,5 @@ class BackgroundWriter:
                 self._trouble.tell(str(error))
             finally:
                 with self._changed:
-                    self._busy = False
+                    self._busy, self.spent = False, time.thread_time() - begun
                     self._changed.notify_all()

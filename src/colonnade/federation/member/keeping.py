@@ -70,7 +70,8 @@ class Keeping:
     def _due(self) -> bool:
         """Whether it is time for a checkpoint, and the one before is written."""
         so_far = (self.clock.now - self._begun) / SECOND
-        pause = max(PAUSE, SHARE * so_far, median(self._costs) / COST)
+        writing = 0.0 if self.background is None else self.background.spent
+        pause = max(PAUSE, SHARE * so_far, (median(self._costs) + writing) / COST)
         free = self.background is None or self.background.idle
         return free and self.clock.now - self._kept >= pause * SECOND
 
