@@ -11,6 +11,7 @@ import torch
 from sklearn.datasets import load_digits
 
 from colonnade.data import DataSpec, VerticalData, from_arrays, load
+from colonnade.data.scaling import Scaler
 from colonnade.errors import InputError
 
 Writer = Callable[..., str]
@@ -94,6 +95,12 @@ def test_a_constant_column_becomes_zero_and_not_noise(npz: Writer) -> None:
     arrays["x"][:, 2] = 0.1
     data = load(DataSpec(path=npz(**arrays), parties=5), 0)
     assert data.train.x[2].abs().max() < 1e-6
+
+
+def test_huge_values_are_scaled_like_others() -> None:
+    x = np.random.default_rng(0).normal(size=(50, 2))
+    usual = Scaler.standardising(x).apply(x)
+    assert torch.allclose(Scaler.standardising(x * 1e300).apply(x * 1e300), usual, atol=1e-6)
 
 
 def test_byte_images_are_divided_by_255_and_laid_out_channel_first(npz: Writer) -> None:

@@ -94,6 +94,7 @@ def test_the_resolved_file_means_the_same_and_spells_out_the_defaults(tmp_path: 
         ('name = "links"', 'name = "none"', "faults: 'none' is used twice"),
         ("exponential = 2.0", "exponential = -2.0", "network.delays.compute.client3.exponential"),
         ("compute = {", "lag = -1.0\ncompute = {", "network.delays.lag = -1.0: expected seconds"),
+        ("compute = {", "lag = nan\ncompute = {", "network.delays.lag = nan: expected seconds"),
         (
             "compute = {",
             "lag_factors.gradients = 2\ncompute = {",

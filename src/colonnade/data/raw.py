@@ -54,7 +54,8 @@ def from_arrays(
     rows = {len(whole) for whole in wholes} | {len(y)}
     if len(rows) > 1:
         raise InputError(
-            f"{source}: features and labels have different numbers of rows ({_listed(rows)})."
+            f"{source}: features and labels have different numbers of rows ("
+            f"{_listed({len(whole) for whole in wholes})} and {len(y)})."
         )
     flat = [flattened(whole) for whole in wholes]
     x = np.hstack([part for part, _ in flat]) if len(flat) > 1 else flat[0][0]

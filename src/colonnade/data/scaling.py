@@ -22,8 +22,15 @@ class Scaler:
         """Zero mean and unit variance over these rows; a constant column is only centred."""
         # A column of 0.1 has a standard deviation of 1e-17, not 0: compare the values.
         constant = x.max(axis=0) == x.min(axis=0)
-        deviation = x.std(axis=0, dtype=np.float64)
-        return cls(x.mean(axis=0, dtype=np.float64), np.where(constant, 1.0, deviation))
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean = x.mean(axis=0, dtype=np.float64)
+            deviation = x.std(axis=0, dtype=np.float64)
+        huge = ~np.isfinite(mean) | ~np.isfinite(deviation)
+        if huge.any():  # from 1e154 on, squares overflow
+            largest = np.abs(x[:, huge]).max(axis=0)
+            mean[huge] = (x[:, huge] / largest).mean(axis=0) * largest
+            deviation[huge] = (x[:, huge] / largest).std(axis=0) * largest
+        return cls(mean, np.where(constant, 1.0, deviation))
 
     @classmethod
     def dividing(cls, width: int, maximum: float) -> Scaler:

@@ -137,7 +137,7 @@ def _check(spec: object, key: str, nested: bool = False) -> None:
         else:
             for name, inner in spec.items():
                 _check(inner, f"{key}.{name}", nested=True)
-    elif isinstance(spec, bool) or not isinstance(spec, int | float) or spec < 0:
+    elif isinstance(spec, bool) or not isinstance(spec, int | float) or not (0 <= spec < math.inf):
         raise InputError(
             f"{key} = {spec!r}: expected seconds (0 or more) or {{ exponential = mean }}"
         )

@@ -92,10 +92,27 @@ def test_a_row_is_answered_about_until_its_budget_is_used_up(tmp_path: Path) -> 
     assert of_a_party(tmp_path / "client0" / RELEASED), "--fresh removes it"
 
 
-def test_a_damaged_count_of_answers_is_refused(tmp_path: Path) -> None:
+def test_a_row_that_is_asked_for_twice_in_one_question_leaves_twice(tmp_path: Path) -> None:
+    fed = federation("splitnn", epsilon=50.0, releases=ALLOWED)
+    within, beyond = ["5"] * 4, ["5"] * 5  # 12 = 3 epochs + 1 test + 4 + 4
+    assert [answer.absent for answer in asked(fed, tmp_path, within, times=1)] == [{}]
+    assert len(asked(fed, tmp_path, beyond, times=1)[0].absent) == 4
+    assert [answer.absent for answer in asked(fed, tmp_path, within, times=1)] == [{}]
+
+
+def test_a_count_that_is_gone_is_not_begun_anew(tmp_path: Path) -> None:
+    fed = federation("splitnn", epsilon=50.0, releases=ALLOWED)
+    calm(fed, tmp_path)
+    (tmp_path / "client1" / RELEASED).unlink()
+    with pytest.raises(InputError, match=r"client1/released.json: is missing, .* --fresh"):
+        calm(fed, tmp_path)
+
+
+@pytest.mark.parametrize("text", ['{"tests": ', '{"train": -5}', '{"answers": {"5": -100}}'])
+def test_a_damaged_count_of_answers_is_refused(text: str, tmp_path: Path) -> None:
     fed = federation("splitnn", epsilon=50.0, releases=ALLOWED)
     (tmp_path / "client1").mkdir()
-    (tmp_path / "client1" / RELEASED).write_text('{"tests": ')
+    (tmp_path / "client1" / RELEASED).write_text(text)
     with pytest.raises(InputError, match=r"client1/released.json: damaged .* --fresh"):
         calm(fed, tmp_path)
 

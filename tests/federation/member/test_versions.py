@@ -25,10 +25,12 @@ from torch import Tensor
 
 from colonnade.algorithms.dvfl import DVFL
 from colonnade.algorithms.fedonce import FedOnce
+from colonnade.common.results import read_results
 from colonnade.errors import InputError
 from colonnade.experiments.run import build, drive
 from colonnade.federation.agreement.federation import Federation
 from colonnade.federation.agreement.federation_file import parse_federation
+from colonnade.federation.member import record
 from colonnade.federation.member.answers import Question
 from colonnade.federation.member.member import Member
 from colonnade.federation.member.stage import Stage
@@ -424,6 +426,32 @@ def test_a_full_disk_at_the_end_loses_no_training(
         assert leader.post.keeps("client1", leader.version)
         assert one.keeping.saved == leader.version
         assert list((tmp_path / "client1" / "models").rglob("client1.safetensors"))
+
+    hall.tell(story)
+
+
+def test_a_result_that_a_full_disk_refuses_is_written_when_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hall, write, full = Hall(small("splitnn", 2), tmp_path), record.write_results, [True]
+
+    def write_results(*args: Any) -> None:
+        if full[0]:
+            raise OSError(28, "No space left on device")
+        write(*args)
+
+    monkeypatch.setattr(record, "write_results", write_results)
+
+    async def story() -> None:
+        hall.start(*hall.fed.members, once=True)
+        leader = hall.members["server"]
+        await hall.until(lambda: leader.over)
+        await hall.clock.sleep_until(hall.clock.now + 10 * SECOND)
+        assert leader.state.stage != Stage.DONE
+        assert not read_results(tmp_path / "server")
+        full[0] = False
+        await hall.until(lambda: leader.state.stage == Stage.DONE)
+        assert read_results(tmp_path / "server")[0] == leader.state.result
 
     hall.tell(story)
 

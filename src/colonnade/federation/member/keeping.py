@@ -95,6 +95,16 @@ class Keeping:
             self.attempt(self.record.keep)
             self.write_again()
 
+    async def finish(self) -> None:
+        """Before a clean end: write what there is, with what left in the test and in answers. As
+        long as a full disk refuses the result or a part of the model, the process stays."""
+        self.attempt(self.record.keep)
+        self.write_again()
+        while self.record.unwritten is not None or self.algorithm.training.versions.unwritten:
+            await self.clock.sleep_until(self.clock.now + AGAIN)
+            self.attempt(self.record.keep)
+            self.write_again()
+
     def write_again(self) -> None:
         versions = self.algorithm.training.versions
         if versions.unwritten:

@@ -123,6 +123,7 @@ class Member(TrainingMember):
         if releases is not None:
             notes, privacy = list(dict.fromkeys([*notes, *releases.notes()])), releases.facts()
         self.state.result = self.record.result(metrics, rounds, notes, privacy)
+        self.keeping.attempt(self.record.keep)
 
     # -- who has a part in it ---------------------------------------------------------------------
 

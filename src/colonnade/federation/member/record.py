@@ -44,6 +44,7 @@ class Record:
         self.before = lines_of(read_ledger(folder, self.run))  # of earlier ones
         self.told: dict[str, dict[Line, tuple[int, int]]] = {}  # by others, at the end
         self.points = read_history(folder, self.run)
+        self.unwritten: Result | None = None  # of the test, until it is on the disk
         self.begun = time.monotonic()
         self.spent = max((float(point["virtual_seconds"]) for point in self.points), default=0.0)
 
@@ -80,6 +81,9 @@ class Record:
         write_lines(self.folder / "ledger" / f"{self.run}.jsonl", self.rows())
         if self.points:
             write_lines(self.folder / "history" / f"{self.run}.jsonl", self.points)
+        if self.unwritten is not None:
+            write_results(self.folder, [self.unwritten])
+            self.unwritten = None
 
     def rows(self) -> list[LedgerRow]:
         """What left this party, and what others told that left them."""
@@ -110,10 +114,8 @@ class Record:
         }
         numbers = {key: value if math.isfinite(value) else None for key, value in metrics.items()}
         cell = self.federation.method.name, AS_IT_HAPPENED, self.federation.seed
-        result = Result(*cell, self.run, numbers, cost, tuple(notes), privacy)
-        self.keep()
-        write_results(self.folder, [result])
-        return result
+        self.unwritten = Result(*cell, self.run, numbers, cost, tuple(notes), privacy)
+        return self.unwritten
 
     def _sent(self) -> tuple[int, int]:
         rows = [row for row in self.rows() if row.phase in LEARNING]

@@ -8,8 +8,10 @@ forgets the count, as it forgets the training.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
@@ -19,14 +21,16 @@ from colonnade.federation.member.folder import RELEASED
 from colonnade.federation.member.own_data import OwnData
 from colonnade.learning.releases import Releases
 
+Times = Annotated[int, msgspec.Meta(ge=0)]
+
 
 class Count(msgspec.Struct):
     """How often rows left, or are about to."""
 
-    train: int = 0  # each training row, in training
-    validation: int = 0
-    tests: int = 0  # each test row
-    answers: dict[str, int] = {}  # by id
+    train: Times = 0  # each training row, in training
+    validation: Times = 0
+    tests: Times = 0  # each test row
+    answers: dict[str, Times] = {}  # by id
 
 
 class RowBudget:
@@ -35,14 +39,22 @@ class RowBudget:
     def __init__(self, releases: Releases, own: OwnData, aligned: int, folder: Path) -> None:
         self.releases, self.own, self.aligned = releases, own, aligned
         self.path = folder / RELEASED
-        self.count = self._read()
+        self.count = Count()
+        self._begin() if not self.path.exists() else self._read()
         releases.reserve = self.reserve
 
-    def _read(self) -> Count:
-        if not self.path.exists():
-            return Count()
+    def _begin(self) -> None:
+        """Count from 0, unless rows have left before."""
+        if any((self.path.parent / "checkpoints").glob("*")):
+            raise InputError(
+                f"{self.path}: is missing, but the party has been trained; it holds how often rows "
+                "have left this party. Restore it, or start over with --fresh"
+            )
+        self._write()
+
+    def _read(self) -> None:
         try:
-            return msgspec.json.decode(self.path.read_bytes(), type=Count)
+            self.count = msgspec.json.decode(self.path.read_bytes(), type=Count)
         except msgspec.DecodeError as error:
             raise InputError(
                 f"{self.path}: damaged ({error}); it holds how often rows have left this party. "
@@ -76,17 +88,18 @@ class RowBudget:
             most = count.tests + max(count.answers.values(), default=0)
         else:
             before = count.tests + max(count.train, count.validation)
+            asked = Counter(ids)  # a row that is asked for twice leaves twice
             most = max(
-                count.answers.get(one, 0) + (before if place < self.aligned else 0)
+                count.answers.get(one, 0) + asked[one] - 1 + (before if place < self.aligned else 0)
                 for one, place in zip(ids, self.own.positions(ids), strict=True)
             )
         return most + 1 <= self.releases.allowed
 
     def take(self, ids: Sequence[str] | None) -> None:
-        """These rows leave once more."""
+        """These rows leave, each as often as it is asked for."""
         count = self.count
         if ids is None:
             count.tests += 1
         else:
-            count.answers |= {one: count.answers.get(one, 0) + 1 for one in set(ids)}
+            count.answers = dict(Counter(count.answers) + Counter(ids))
         self._write()

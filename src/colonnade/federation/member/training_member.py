@@ -144,7 +144,7 @@ class TrainingMember:
         while not self.over:
             await self.take_part(resume_at)
             await self.afterwards()
-        self.keeping.attempt(self.record.keep)  # with what left in the test, and in answers
+        await self.keeping.finish()
         self.state.stage = Stage.DONE
 
     def resume(self, net: Live) -> None:
