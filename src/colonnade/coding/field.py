@@ -80,7 +80,7 @@ class Field:
         shift = 32 - self.prime.bit_length()
         drawn = np.stack([source.words(wanted) for source in sources]) >> shift
         while (bad := drawn >= self.prime).any():
-            for row in bad.any(1).nonzero()[0].tolist():
+            for row in np.unique(np.nonzero(bad)[0]).tolist():
                 drawn[row, bad[row]] = sources[row].words(int(bad[row].sum())) >> shift
         # Modulo 2³², as which two's complement reads a difference below 0.
         return torch.from_numpy((drawn - np.uint32(self.largest)).view(np.int32)).view(
