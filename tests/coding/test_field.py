@@ -142,3 +142,28 @@ def test_the_limit_of_a_quantiser_is_the_last_number_that_it_takes() -> None:
     assert torch.equal(quantiser.real(quantiser.nearest(limit)), limit.double())
     with pytest.raises(OverflowError):
         quantiser.nearest(limit + 0.25)
+
+
+@pytest.mark.parametrize("prime", PRIMES)
+@pytest.mark.parametrize("small", [True, False], ids=["small numbers", "any numbers"])
+@pytest.mark.parametrize("shape", [(7, 2), (3, 9), (200, 160)], ids=str)
+def test_a_map_of_many_columns_is_the_matrix_product(
+    prime: int, small: bool, shape: tuple[int, int]
+) -> None:
+    """Whatever is split: neither, the values or the matrix."""
+    field = Field(prime)
+    matrix = field.random(shape, stream())
+    matrix = matrix.clamp(-9, 9) if small else matrix
+    values = field.random((shape[1], 500), stream(1))
+    values[:, 0], values[:, 1] = field.largest, -field.largest
+    found = field.map(matrix, values)
+    assert torch.equal(found, field.matmul(matrix, values))
+    assert (found[:, :9].numpy() % prime == exact(matrix, values[:, :9], prime)).all()
+
+
+@pytest.mark.parametrize("prime", [3, 257, MERSENNE_31])
+def test_elements_of_several_sources_are_those_of_each_alone(prime: int) -> None:
+    field = Field(prime)
+    together = field.random_by_source((5, 7), [stream(n) for n in range(3)])
+    alone = [field.random((5, 7), stream(n)) for n in range(3)]
+    assert torch.equal(together, torch.stack(alone))

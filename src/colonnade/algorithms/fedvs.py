@@ -362,9 +362,9 @@ class FedVS(Algorithm):
         """Fresh masks, and a mark for the sharing. [clients here, colluders, …], [clients here]"""
         parties = [self.clients.parties[n] for n in self.here]
         sources = [net.secrets(party, purpose, net.program, net.round) for party in parties]
-        masks = [self.code.masks(shape, source) for source in sources]
+        masks = self.code.masks_by_source(shape, sources)
         marks = [self.field.mark(source) for source in sources]
-        return torch.stack(masks), torch.tensor(marks, dtype=torch.int32)
+        return masks, torch.tensor(marks, dtype=torch.int32)
 
     # -- lines 13 to 24: models are shared, and evaluated on shares -------------------------------
 

@@ -25,8 +25,8 @@ from colonnade.learning import (
     Part,
     Settings,
     Task,
+    check_one_width,
     combine,
-    encoder_widths,
 )
 from colonnade.network import ALL, EVERYONE, Inbox, Network, Register, deadline
 
@@ -50,12 +50,7 @@ class SplitNNSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields
                 f'deadline = {self.deadline:g}: missing = "wait" waits for every embedding; leave '
                 "one of the two out"
             )
-        widths = encoder_widths(self.encoder, task)
-        if self.combine != "concat" and len(set(widths)) > 1:
-            raise InputError(
-                f"combine = {self.combine!r}: needs embeddings of one width, but the encoders give "
-                f"{', '.join(map(str, widths))}; set encoder, e.g. encoder = [64, 32]"
-            )
+        check_one_width(self.combine, self.encoder, task)
 
 
 class SplitNN(Algorithm):

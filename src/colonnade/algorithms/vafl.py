@@ -9,7 +9,7 @@ client waits for another one.
 from __future__ import annotations
 
 from functools import partial
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -23,6 +23,8 @@ from colonnade.learning import (
     Part,
     Rows,
     Settings,
+    Task,
+    check_one_width,
     combine,
     pace_of,
 )
@@ -35,6 +37,13 @@ class VAFLSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     # In which the clients go over the rows: DVFL's comparison lets all take the same one, so that
     # what the server has stored is recent; the paper's clients have each their own.
     order: Literal["same", "own"] = "same"
+    combine: Literal["concat", "mean", "sum"] = "concat"  # mean: as the comparison of FedVS does
+
+    polynomials: ClassVar[bool] = True
+
+    def check(self, task: Task) -> None:
+        super().check(task)
+        check_one_width(self.combine, self.encoder, task)
 
 
 class VAFL(Algorithm):
@@ -54,7 +63,9 @@ class VAFL(Algorithm):
     def build(self, net: Network) -> None:
         self.newest = self.keeps(net, "newest", self.server, Register(self.task.rows["train"]))
         self.encoders = self.encoder_stack(net, self.clients)
-        self.head = self.head_stack(net, self.server, sum(self.embedding_widths))
+        widths = self.embedding_widths
+        joined = sum(widths) if self.set.combine == "concat" else max(widths)
+        self.head = self.head_stack(net, self.server, joined)
 
     async def train(self, net: Network) -> None:
         rows, own = torch.arange(self.task.rows["train"]), self.set.order == "own"
@@ -73,7 +84,8 @@ class VAFL(Algorithm):
             h = encoder(batch.x)  # [client i, rows, width]
             inbox = await net.send(h, to_server, len(batch))
             stored = inbox.at(i, self.embedding_widths).latest(self.newest, batch.rows)
-            joined = combine(stored)  # of others: the newest; zeros where there is none yet
+            # Of others: the newest; zeros where there is none yet.
+            joined = combine(stored, self.set.combine)
             able = net.alive(self.server) & inbox.any
             loss, gradient = self.head.learn(joined.value, batch.y, self.loss, able)
             mine = joined.share(gradient)[:, i : i + 1, :, : self.embedding_widths[i]]
@@ -87,5 +99,5 @@ class VAFL(Algorithm):
         async for batch in net.rounds(part.in_order(self.predict_rows(net))):
             h = self.encoders.predict(batch.x)
             inbox = await net.send(h, self.embedding, len(batch))
-            logits.append(self.head.predict(combine(inbox).value)[0])
+            logits.append(self.head.predict(combine(inbox, self.set.combine).value)[0])
         return torch.cat(logits)

@@ -15,10 +15,11 @@ For p = 2³¹ − 1 this costs about three float64 GEMMs of the same size (`pyth
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -28,7 +29,7 @@ from colonnade.errors import InputError
 MERSENNE_31 = 2**31 - 1
 EXACT = 2**53  # float64 holds every whole number up to this size
 FEWEST = 64  # a chunk of the inner dimension shorter than this costs more than the split
-BLOCK = 1 << 15  # numbers that are reduced at a time, so that they stay in the cache
+BLOCK = 1 << 16  # numbers that are reduced at a time, so that they stay in the cache
 
 
 @dataclass(frozen=True)
@@ -71,12 +72,20 @@ class Field:
     def random(self, shape: Sequence[int], source: Randomness) -> Tensor:
         """Uniform and independent elements: numbers of as many bits as the prime has, those that
         are not below the prime drawn again."""
+        return self.random_by_source(shape, [source])[0]
+
+    def random_by_source(self, shape: Sequence[int], sources: Sequence[Randomness]) -> Tensor:
+        """The same from each of some sources. [sources, …]"""
         wanted = torch.Size(shape).numel()
         shift = 32 - self.prime.bit_length()
-        drawn = source.words(wanted) >> shift
+        drawn = np.stack([source.words(wanted) for source in sources]) >> shift
         while (bad := drawn >= self.prime).any():
-            drawn[bad] = source.words(int(bad.sum())) >> shift
-        return torch.from_numpy(drawn.astype("int64") - self.largest).int().view(*shape)
+            for row in np.unique(np.nonzero(bad)[0]).tolist():
+                drawn[row, bad[row]] = sources[row].words(int(bad[row].sum())) >> shift
+        # Modulo 2³², as which two's complement reads a difference below 0.
+        return torch.from_numpy((drawn - np.uint32(self.largest)).view(np.int32)).view(
+            len(sources), *shape
+        )
 
     # -- arithmetic -------------------------------------------------------------------------------
 
@@ -113,14 +122,36 @@ class Field:
     def map(self, matrix: Tensor, values: Tensor) -> Tensor:
         """`matmul` of a small matrix and very many columns, of as many at a time as stay in the
         cache."""
-        mapped = torch.empty(len(matrix), values.shape[1], dtype=torch.int32)
-        step = max(1, BLOCK // len(matrix))
+        rows, inner = matrix.shape
+        if inner * int(matrix.abs().max()) * self.largest <= EXACT:
+            return self._map_blocks(matrix.double(), values, Tensor.double)
+        if rows > inner and 2 * inner * self.largest * self._largest_half <= EXACT:
+            # m·b = (m·2ʷ)·b₁ + m·b₀: with m·2ʷ modulo p, one sum of twice as many products.
+            both = torch.cat([self.reduced(matrix.long() * 2**self._half), matrix], 1).double()
+            return self._map_blocks(both, values, lambda some: self._halves(some, -2))
+        mapped = torch.empty(rows, values.shape[1], dtype=torch.int32)
         halves = self._halves(matrix, -2) if self._split else matrix.double()
         largest = self._largest_half if self._split else self.largest
-        for start in range(0, values.shape[1], step):
-            found = self._chunked(halves, values[:, start : start + step].double(), largest)
-            found = self._joined(found) if self._split else self._balance(found)
-            mapped[:, start : start + step] = found
+        step = max(1, BLOCK // rows)
+        for some, result in zip(values.split(step, 1), mapped.split(step, 1), strict=True):
+            found = self._chunked(halves, some.double(), largest)
+            result.copy_(self._joined(found) if self._split else self._balance(found))
+        return mapped
+
+    def _map_blocks(
+        self, matrix: Tensor, values: Tensor, prepared: Callable[[Tensor], Tensor]
+    ) -> Tensor:
+        """`map` where no sum of products exceeds 2⁵³, with values made ready by `prepared`."""
+        mapped = torch.empty(len(matrix), values.shape[1], dtype=torch.int32)
+        step = max(1, BLOCK // len(matrix))
+        room = torch.empty(2, len(matrix) * step, dtype=torch.float64)  # used again and again
+        for some, results in zip(values.split(BLOCK, 1), mapped.split(BLOCK, 1), strict=True):
+            pairs = zip(prepared(some).split(step, 1), results.split(step, 1), strict=True)
+            for columns, result in pairs:
+                sums, multiples = (x[: result.numel()].view(result.shape) for x in room)
+                torch.mm(matrix, columns, out=sums)
+                torch.mul(sums, 1.0 / self.prime, out=multiples).round_()  # as in `_balance`
+                result.copy_(sums.sub_(multiples, alpha=self.prime))
         return mapped
 
     def _joined(self, both: Tensor, side: int = -2) -> Tensor:

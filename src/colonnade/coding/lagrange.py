@@ -100,6 +100,10 @@ class LagrangeCode:
         """Fresh masks for a segment of this shape. [colluders, …]"""
         return self.field.random((self.colluders, *shape), source)
 
+    def masks_by_source(self, shape: Sequence[int], sources: Sequence[Randomness]) -> Tensor:
+        """The same for several secrets, each from its own source. [sources, colluders, …]"""
+        return self.field.random_by_source((self.colluders, *shape), sources)
+
     @cached_property
     def _encoding(self) -> Tensor:
         """From the values at the betas to those at the alphas. [clients, partitions + colluders]"""

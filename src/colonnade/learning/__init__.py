@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         Numbered,
     )
     from colonnade.learning.models import (
+        check_one_width,
         encoder_widths,
         make_decoder,
         make_encoder,
@@ -68,6 +69,7 @@ __all__ = [
     "Training",
     "Value",
     "at_least",
+    "check_one_width",
     "combine",
     "encoder_widths",
     "make_decoder",
@@ -83,7 +85,13 @@ __getattr__ = lazy.attributes(
         "collection": ("Collection",),
         "combining": ("Combined", "combine"),
         "declare": ("Columns", "Exchange", "LabelHolder", "LabelHolders", "Members", "Numbered"),
-        "models": ("encoder_widths", "make_decoder", "make_encoder", "make_head"),
+        "models": (
+            "check_one_width",
+            "encoder_widths",
+            "make_decoder",
+            "make_encoder",
+            "make_head",
+        ),
         "settings": ("PROBABILITY", "SECONDS", "SHARE", "WIDTHS", "Limits", "Settings", "at_least"),
         "replay": ("Replay",),
         "side_by_side": ("Epoch", "Rows", "pace_of"),

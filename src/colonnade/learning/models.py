@@ -121,6 +121,16 @@ def _from_factory(key: str, factory: Callable[..., Any], *args: int) -> nn.Modul
     return made
 
 
+def check_one_width(combine: str, spec: Any, task: Task) -> None:
+    """Embeddings that are not joined side by side must be equally wide."""
+    widths = encoder_widths(spec, task)
+    if combine != "concat" and len(set(widths)) > 1:
+        raise InputError(
+            f"combine = {combine!r}: needs embeddings of one width, but the encoders give "
+            f"{', '.join(map(str, widths))}; set encoder, e.g. encoder = [64, 32]"
+        )
+
+
 def encoder_widths(spec: Any, task: Task) -> tuple[int, ...]:
     """The width of every client's embedding: known to all, so that the head can be built
     anywhere."""

@@ -7,7 +7,7 @@ from colonnade.experiments.reproduce.study import Scale, Study
 from colonnade.experiments.reproduce.table_file import read_table
 
 TABLE = read_table(__file__)
-CALM = ("DVFL", "DVFL, centred", "SplitNN", "SplitNN, Adam", "FedOnce")
+CALM = ("DVFL", "DVFL, centred", "SplitNN", "SplitNN, Adam", "FedOnce", "VAFL", "VFB²")
 DISTURBED = [name for name in TABLE.methods if name != "SplitNN"]
 
 

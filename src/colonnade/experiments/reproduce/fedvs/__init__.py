@@ -3,10 +3,11 @@ figures."""
 
 from __future__ import annotations
 
-from colonnade.experiments.reproduce.fedvs import accuracy_time, partitions, privacy
+from colonnade.experiments.reproduce.fedvs import accuracy_time, architectures, partitions, privacy
 
 REPRODUCTIONS = (
     accuracy_time.REPRODUCTION,
     partitions.REPRODUCTION,
     privacy.REPRODUCTION,
+    architectures.REPRODUCTION,
 )
