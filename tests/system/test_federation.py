@@ -46,9 +46,9 @@ parties = 2
 [method]
 algorithm = "dvfl"
 aggregators = 1
-client_epochs = 30
-aggregator_epochs = 30
-epochs = 20
+client_epochs = 90
+aggregator_epochs = 90
+epochs = 60
 optimizer = "adam"
 lr = 3e-3
 missing = "retry"
