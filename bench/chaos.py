@@ -39,7 +39,7 @@ KINDS = ("within", "usual", "explained", "silent")
 SEEDS, CALM = 20, 5  # runs with kills, and initial weights of runs without
 # Epochs for a training of ten seconds and more, that is five kills and more. All epochs are done,
 # whatever the validation says. Methods that stand still while a party is away need fewer.
-SPLIT_EPOCHS = {"wait": 50, "skip": 60, "zeros": 110, "buffer": 110, "stale": 110}
+SPLIT_EPOCHS = {"wait": 120, "skip": 100, "zeros": 110, "buffer": 110, "stale": 110}
 METHODS: dict[str, dict[str, Any]] = {
     **{
         f"splitnn {missing}": {
@@ -60,7 +60,14 @@ METHODS: dict[str, dict[str, Any]] = {
     },
     "fedonce": {"algorithm": "fedonce", "client_epochs": 300, "epochs": 600, "patience": 600},
     "mags": {"algorithm": "mags", "method": "CD-MVFL-G2", "epochs": 150, "lr": 8e-3},
-    "fedvs": {"algorithm": "fedvs", "epochs": 60, "patience": 60},
+    "fedvs": {
+        "algorithm": "fedvs",
+        "epochs": 60,
+        "patience": 60,
+        "lr": 0.02,
+        "data_bits": 5,  # standardised columns reach further than pixels
+        "model_bits": 11,
+    },
 }
 
 

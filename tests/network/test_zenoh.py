@@ -31,7 +31,7 @@ from colonnade.network.transport.zenoh_config import configuration
 
 MEMBERS = ("clinic", "lab", "bank", "hub")
 BLOCK = zenoh.CongestionControl.BLOCK
-PATIENCE = 10.0  # seconds, for a busy machine
+PATIENCE = 30.0  # seconds until a test gives up
 
 
 class Member:
