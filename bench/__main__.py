@@ -1,4 +1,5 @@
-"""`python -m bench [name …] [--json]`: run benchmarks, print figures beside their targets.
+"""`python -m bench [name …] [--json] [--keep FILE]`: run benchmarks, print figures beside their
+targets.
 
 Without a name all are run but `chaos` and `storms`, which take hours, and a quarter of an hour.
 """
@@ -11,6 +12,7 @@ import platform
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
+from pathlib import Path
 
 import torch
 from rich import box
@@ -64,6 +66,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="name", help=", ".join(BENCHMARKS))
     parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser.add_argument(
+        "--keep",
+        type=Path,
+        metavar="FILE",
+        help="of chaos: append each run to FILE, and do not repeat the runs that FILE holds",
+    )
     arguments = parser.parse_args()
     unknown = [name for name in arguments.names if name not in BENCHMARKS]
     if unknown:
@@ -75,7 +83,7 @@ def main() -> None:
     for name in arguments.names or [name for name in BENCHMARKS if name not in LONG]:
         try:
             with progress.status(name):
-                figures += BENCHMARKS[name]()
+                figures += chaos.run(arguments.keep) if name == "chaos" else BENCHMARKS[name]()
         except Exception:  # the figures of the others count all the same
             failed = True
             progress.print_exception()

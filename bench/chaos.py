@@ -9,15 +9,20 @@ accuracy is at most one point below the undisturbed run from the same initial we
 is at most one point below the lowest undisturbed one, *explained* if it is lower and its notes name
 the parties that the model or the test lacks, or that missed more than a fifth of the rounds, and
 *silent* if it is lower and nothing says so.
+
+`python -m bench chaos --keep FILE` appends every run to FILE as it ends, one JSON object per line,
+and does not repeat runs that FILE holds: so the table, which takes more than an hour, can be made
+in several parts.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -71,8 +76,20 @@ METHODS: dict[str, dict[str, Any]] = {
 }
 
 
-# Seed, accuracy, kills, notes.
-Run = tuple[int | None, float, int, tuple[str, ...]]
+@dataclass(frozen=True)
+class Run:
+    """One training. `seed`: of the kills, None: undisturbed; `weights`: of the initial weights."""
+
+    method: str
+    seed: int | None
+    weights: int
+    accuracy: float = 0.0
+    kills: int = 0
+    notes: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> tuple[str, int | None, int]:
+        return self.method, self.seed, self.weights
 
 
 @dataclass
@@ -92,7 +109,7 @@ class Chaos:
         return "explained" if named or any(map(missed_much, notes)) else "silent"
 
     def count(self, kind: str) -> int:
-        return sum(self.kind(accuracy, notes) == kind for _, accuracy, _, notes in self.runs)
+        return sum(self.kind(run.accuracy, run.notes) == kind for run in self.runs)
 
 
 def missed_much(note: str) -> bool:
@@ -110,45 +127,65 @@ def digits(path: Path) -> None:
     np.savez(path, **dict(zip(("x_train", "x_test", "y_train", "y_test"), split, strict=True)))
 
 
-def federate(
-    name: str, method: Mapping[str, Any], folder: Path, seed: int | None, weights: int = 0
-) -> Any:
-    """The result of one training, and how many processes were killed. `seed`: of the kills;
-    `weights`: of the initial weights."""
+def federate(wanted: Run, folder: Path) -> Run:
+    """Train with one process per party in an empty folder."""
     digits(folder / "digits.npz")
     data = {"path": str(folder / "digits.npz"), "parties": 4, "split": "bands"}
-    table = {"name": name, "seed": weights, "data": data, "method": dict(method)}
+    method = dict(METHODS[wanted.method])
+    table = {"name": wanted.method, "seed": wanted.weights, "data": data, "method": method}
     source = folder / "federation.toml"
     killed: list[str] = []
     say = lambda text: killed.append(text) if text.startswith("killed ") else None  # noqa: E731
-    facts: Any = {} if seed is None else {"kill_every": EVERY, "seed": seed}
+    facts: Any = {} if wanted.seed is None else {"kill_every": EVERY, "seed": wanted.seed}
     federation = parse_federation(table, str(source))
     result = up(federation, source, folder / "out", main, say=say, **facts)
-    return result, len(killed)
+    accuracy = result.metrics.get("test_accuracy") or 0.0
+    return replace(wanted, accuracy=accuracy, kills=len(killed), notes=tuple(result.notes))
 
 
-def attempt(name: str, method: Mapping[str, Any], seed: int | None, weights: int = 0) -> Run:
-    with tempfile.TemporaryDirectory() as folder:
-        result, kills = federate(name, method, Path(folder), seed, weights)
-    return seed, result.metrics.get("test_accuracy") or 0.0, kills, tuple(result.notes)
+def plan() -> list[Run]:
+    """The undisturbed runs first; then all methods seed by seed, so that whatever has been done
+    when the benchmark is interrupted is a table."""
+    calm = [Run(name, None, weights) for name in METHODS for weights in range(CALM)]
+    return calm + [Run(name, seed, 0) for seed in range(SEEDS) for name in METHODS]
 
 
-def study(name: str, method: Mapping[str, Any], seeds: Iterable[int]) -> Chaos:
-    found = Chaos(name, [attempt(name, method, None, weights)[1] for weights in range(CALM)])
-    line = ", ".join(f"{100 * accuracy:.2f}" for accuracy in found.undisturbed)
-    print(f"{name} undisturbed: {line}", file=sys.stderr, flush=True)
-    for seed in seeds:
-        run = attempt(name, method, seed)
-        found.runs.append(run)
-        kind = found.kind(run[1], run[3])
-        line = f"{name} seed {seed}: {100 * run[1]:.2f} after {run[2]} kills, {kind}"
-        print(line, *run[3], sep="\n    ", file=sys.stderr, flush=True)
-    return found
+def kept(path: Path | None) -> dict[tuple[str, int | None, int], Run]:
+    """The runs of an earlier call."""
+    lines = path.read_text().splitlines() if path is not None and path.exists() else []
+    runs = [Run(**{**facts, "notes": tuple(facts["notes"])}) for facts in map(json.loads, lines)]
+    return {run.key: run for run in runs}
 
 
-def run() -> list[Figure]:
-    studies = [study(name, method, range(SEEDS)) for name, method in METHODS.items()]
-    return [Figure("chaos", one.method, 0.0, detail=one) for one in studies]
+def run(keep: Path | None = None) -> list[Figure]:
+    done = kept(keep)
+    for wanted in plan():
+        if wanted.key in done:
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            ended = done[wanted.key] = federate(wanted, Path(folder))
+        if keep is not None:
+            with keep.open("a") as file:
+                file.write(json.dumps(asdict(ended)) + "\n")
+        print(_line(ended), *ended.notes, sep="\n    ", file=sys.stderr, flush=True)
+    return [Figure("chaos", one.method, 0.0, detail=one) for one in studies(done.values())]
+
+
+def studies(runs: Iterable[Run]) -> list[Chaos]:
+    """By method, as far as there are runs."""
+    found: dict[str, Chaos] = {}
+    for one in sorted(runs, key=lambda run: (run.seed is not None, run.seed or run.weights)):
+        study = found.setdefault(one.method, Chaos(one.method, []))
+        if one.seed is None:
+            study.undisturbed.append(one.accuracy)
+        else:
+            study.runs.append(one)
+    return [found[name] for name in METHODS if name in found]
+
+
+def _line(run: Run) -> str:
+    how = f"undisturbed, weights {run.weights}" if run.seed is None else f"seed {run.seed}"
+    return f"{run.method}, {how}: {100 * run.accuracy:.2f} after {run.kills} kills"
 
 
 def table(figures: list[Figure]) -> Table:
@@ -164,8 +201,8 @@ def table(figures: list[Figure]) -> Table:
         result.add_column(header, justify="right", no_wrap=True)
     for figure in figures:
         one: Chaos = figure.detail
-        accuracies = [accuracy for _, accuracy, _, _ in one.runs]
-        kills = [count for _, _, count, _ in one.runs]
+        accuracies = [run.accuracy for run in one.runs]
+        kills = [run.kills for run in one.runs]
         result.add_row(
             one.method,
             _range([f"{100 * x:.1f}" for x in (min(one.undisturbed), max(one.undisturbed))]),

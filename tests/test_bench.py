@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from io import StringIO
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -108,5 +110,32 @@ def test_a_disturbed_run_is_within_a_point_usual_explained_or_silent() -> None:
     assert one.kind(0.94, ("client0: 419 of 420 rounds",)) == "silent"
     assert one.kind(0.94, ("warning: client0: 1,120 of 5,490 rounds; …",)) == "explained"
     assert one.kind(0.94, ("the model lacks client1: untrained",)) == "explained"
-    one.runs += [(0, 0.951, 5, ()), (1, 0.5, 9, ())]
+    one.runs += [chaos.Run("splitnn", 0, 0, 0.951, 5), chaos.Run("splitnn", 1, 0, 0.5, 9)]
     assert "50.0" in printed(chaos.table([Figure("chaos", "x", 0.0, detail=one)]))
+
+
+def test_runs_of_the_chaos_benchmark_are_kept_and_not_done_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """An interrupted table goes on where it was."""
+    left = 3
+
+    def federate(wanted: chaos.Run, folder: Path) -> chaos.Run:
+        nonlocal left
+        if not left:
+            raise KeyboardInterrupt
+        left -= 1
+        return replace(wanted, accuracy=0.9, kills=5, notes=("a note",))
+
+    monkeypatch.setattr(chaos, "METHODS", {"one": {}, "other": {}})
+    monkeypatch.setattr(chaos, "CALM", 1)
+    monkeypatch.setattr(chaos, "SEEDS", 2)
+    monkeypatch.setattr(chaos, "federate", federate)
+    with pytest.raises(KeyboardInterrupt):
+        chaos.run(tmp_path / "runs.jsonl")
+    assert len(chaos.kept(tmp_path / "runs.jsonl")) == 3
+    left = 3
+    figures = chaos.run(tmp_path / "runs.jsonl")
+    assert left == 0
+    assert [len(figure.detail.runs) for figure in figures] == [2, 2]
+    assert figures[0].detail.runs[0].notes == ("a note",)

@@ -237,9 +237,8 @@ class DVFL(Algorithm):
         return torch.cat([inbox.concat(), inbox.flags], 2)
 
     async def validate(self, net: Network) -> Tensor:
-        return self.supervised.head.predict(self.collection.validation.value)[
-            0
-        ]  # nobody is asked again
+        """From what the owner has collected: nobody is asked again."""
+        return self.supervised.head.predict(self.collection.validation.value)[0]
 
     async def predict(self, net: Network, part: Part) -> Tensor:
         """What does not come counts as zeros (after centring: as their mean), or is replaced by
