@@ -44,7 +44,7 @@ KINDS = ("within", "usual", "explained", "silent")
 SEEDS, CALM = 20, 5  # runs with kills, and initial weights of runs without
 # Epochs for a training of ten seconds and more, that is five kills and more. All epochs are done,
 # whatever the validation says. Methods that stand still while a party is away need fewer.
-SPLIT_EPOCHS = {"wait": 120, "skip": 100, "zeros": 110, "buffer": 110, "stale": 110}
+SPLIT_EPOCHS = {"wait": 60, "skip": 60, "zeros": 80, "buffer": 80, "stale": 80}
 METHODS: dict[str, dict[str, Any]] = {
     **{
         f"splitnn {missing}": {

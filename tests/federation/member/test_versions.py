@@ -494,6 +494,33 @@ def test_the_label_holder_waits_for_everybody_and_says_for_whom(
     hall.tell(story)
 
 
+def test_a_label_holder_that_returns_goes_on_with_those_who_returned_as_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Everybody fell, and not all are back. Nobody who is back has heard of the present
+    generation, but the label holder knows from its checkpoint that the training has begun."""
+    fed = small("splitnn", 3, epochs=60)
+    waits = msgspec.structs.replace(fed.network, gather=None)
+    monkeypatch.setattr("colonnade.federation.member.keeping.SHARE", 0.0)
+    monkeypatch.setattr("colonnade.federation.member.keeping.PAUSE", 0.0)
+    hall = Hall(msgspec.structs.replace(fed, network=waits), tmp_path)
+
+    async def story() -> None:
+        hall.start(*hall.fed.members)
+        await hall.until(lambda: hall.members["server"].state.round > 20)
+        for party in hall.fed.members:
+            hall.kill(party)
+        await hall.clock.sleep_until(hall.clock.now + 2 * SECOND)  # no message is under way
+        hall.start("server", "client0", "client1")
+        resumed = hall.clock.now
+        await hall.until(lambda: hall.members["server"].state.stage == Stage.TRAINING, seconds=10)
+        assert hall.clock.now - resumed < 5 * SECOND
+        hall.start("client2")
+        assert "client2" not in str((await hall.trained()).about_the_model())
+
+    hall.tell(story)
+
+
 @pytest.mark.parametrize("suffix", [".checkpoint.safetensors", ".part.safetensors"])
 @pytest.mark.parametrize("how", ["missing", "misshapen", "not finite"])
 def test_a_broken_file_is_refused_with_a_sentence(how: str, suffix: str, tmp_path: Path) -> None:

@@ -15,6 +15,9 @@ from colonnade.network.live.waiting import AGAIN, Missing
 from colonnade.network.program_counter import BEGINNING, END, MAIN, ProgramCounter
 
 MAJORITY = 60.0  # seconds after which half of its neighbours are enough for an equal
+# So long a leader that goes on from its checkpoint waits for parties that fell together with it: as
+# long as a start takes.
+RESTART = 3 * SECOND
 
 RoundsByProgram = dict[ProgramCounter, int]
 
@@ -38,8 +41,8 @@ async def take_part(
     so many rounds go on without the leader; a leader that returns takes them up where the others
     are. `own_rounds`: those that this party does by itself; it misses none of them. `gather`:
     seconds that a leader, or an equal, waits for everybody before it begins without them; None: a
-    leader waits for as long as it takes, an equal 60 s and then for half of its neighbours. The
-    post must be listening.
+    leader waits for as long as it takes, an equal 60 s and then for half of its neighbours. Nobody
+    waits so long for a training that has begun already. The post must be listening.
     """
     known = {} if rounds_by_program is None else rounds_by_program
 
@@ -55,7 +58,7 @@ async def take_part(
             post, post.main, fresh, program, resume_at=resume_at, own_rounds=own_rounds
         )
     if resume_at < END - 1:  # else parties that are not there may have left for good
-        await _gather(post, gather)
+        await _gather(post, gather, begun=resume_at > 0)
     counters = [c for peer in post.peers.values() for c in peer.positions.values()]
     others = [counter.rounds_done(MAIN) for counter in counters if counter != BEGINNING]
     resume_at = max(resume_at, min([unlabelled, *others]) if others else 0)
@@ -96,16 +99,20 @@ async def _hear_of_all(post: Post, limit: int) -> None:
             await post.clock.wait(post.news, min(limit, post.clock.now + AGAIN))
 
 
-async def _gather(post: Post, seconds: float | None) -> None:
-    """Until everybody is there. `seconds`: see `take_part`."""
+async def _gather(post: Post, seconds: float | None, begun: bool = False) -> None:
+    """Until everybody is there. `seconds`: see `take_part`; `begun`: this party has done rounds of
+    the training, before it started again."""
     begin, ask_at, missing = post.clock.now, post.clock.now + AGAIN, Missing(post)
     while True:
         known = {party: peer.there and bool(peer.positions) for party, peer in post.peers.items()}
         passed = post.clock.now - begin
         if all(known.values()):
             return
-        if any(known.values()) and passed >= LOOK_ROUND and _begun(post):
-            return
+        if any(known.values()):
+            if passed >= LOOK_ROUND and _begun(post):
+                return
+            if begun and passed >= RESTART:  # the others may all have started again, too
+                return
         if seconds is None:
             majority = post.leader is None and 2 * sum(known.values()) >= len(known)
             if majority and passed >= MAJORITY * SECOND:
