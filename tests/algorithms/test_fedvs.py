@@ -67,7 +67,7 @@ def test_every_sufficient_subset_opens_the_same_sum_to_the_last_bit() -> None:
     assert isinstance(built, FedVS)
     coded = torch.arange(5)
     inbox = answers_to(built, net, coded)
-    rows, places = Segments(built.data.train.rows, 2).spread(coded)
+    rows, places = Segments(built.data.train.rows, 2).rows_behind(coded)
     expected = in_the_clear(built, rows).float()
     assert built.code.threshold == 5
     for who in combinations(range(8), 5):

@@ -18,7 +18,7 @@ from colonnade.learning.objectives import (
     OFF_DIAGONAL,
     TEMPERATURE,
     BarlowTwins,
-    Noise,
+    NoiseTargets,
     SimCLR,
     distance,
     shifted,
@@ -92,7 +92,7 @@ def test_noise_targets_lie_on_the_sphere_and_are_only_exchanged_within_a_batch()
     data = load(DataSpec(dataset="digits", rows=200), seed=0)
     chosen = FedOnceSettings(name="f", algorithm="fedonce", objective="noise")
     algorithm, _ = build(chosen, data, seed=0)
-    noise: Noise = algorithm.encoders  # pyright: ignore[reportAttributeAccessIssue]
+    noise: NoiseTargets = algorithm.encoders  # pyright: ignore[reportAttributeAccessIssue]
     before = noise.targets.value.clone()
     assert torch.allclose(before.norm(dim=2), torch.ones(before.shape[:2]))
     rows, up = torch.arange(10, 40), torch.tensor([True, True, True, False])
@@ -113,7 +113,7 @@ def test_the_exchange_is_the_best_of_all_permutations() -> None:
     data = load(DataSpec(dataset="digits", rows=200), seed=0)
     chosen = FedOnceSettings(name="f", algorithm="fedonce", objective="noise")
     algorithm, _ = build(chosen, data, seed=0)
-    noise: Noise = algorithm.encoders  # pyright: ignore[reportAttributeAccessIssue]
+    noise: NoiseTargets = algorithm.encoders  # pyright: ignore[reportAttributeAccessIssue]
     rows, up = torch.arange(5), torch.ones(4, dtype=torch.bool)
     h = noise.encoders.predict(algorithm.data.train.x.index_select(1, rows))
     z, points = F.normalize(noise.helpers.predict(h), dim=2), noise.targets.value[:, rows].clone()

@@ -406,7 +406,8 @@ def test_a_run_imports_nothing_while_its_clock_goes(tmp_path: Path) -> None:
         "from colonnade.experiments.config import read_experiment;"
         "experiment = read_experiment(Path('small.toml')); run.load(experiment.data, 0);"
         "run.warm_up(); before = set(sys.modules);"
-        "run.run_cells(experiment, [runner.grid(experiment)[0].cell(experiment)], Path('out'));"
+        "first = runner.grid(experiment)[0].spec(experiment);"
+        "run.train_and_test(experiment, [first], Path('out'));"
         "print(*sorted(set(sys.modules) - before))"
     )
     (tmp_path / "small.toml").write_text(tomli_w.dumps(table(methods=[{"algorithm": "splitnn"}])))

@@ -1,7 +1,7 @@
 """The three kinds of TOML files, and which command takes which.
 
-Here, without the types of their values, so that a file of the wrong kind or with an unknown key is
-told before torch is imported.
+The types of values are not declared here: they need torch, and an error about a file of the wrong
+kind or an unknown key should come before torch is imported.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Kind:
     command: str  # the command that takes such a file
     required: tuple[str, ...]
     optional: tuple[str, ...]
-    mark: str  # what such a file is known by, in words
+    mark: str  # by what a person recognises such a file, in words
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -81,7 +81,7 @@ def read_kind(path: Path, expected: Kind) -> Table:
 
 
 def check_kind(path: Path, expected: Kind) -> None:
-    """What can be told about a file without importing torch, which takes seconds."""
+    """Check what can be checked in a file without importing torch, which takes seconds."""
     table = read_kind(path, expected)
     try:
         expected.check(table)

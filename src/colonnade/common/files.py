@@ -15,8 +15,8 @@ def replacing(path: Path, *, durable: bool = False, shared: bool = False) -> Ite
     """Gives a path beside `path` to write to. At the end of the block that file takes the place of
     `path`; if the block raises, `path` stays as it was and the new file is removed.
 
-    `durable`: the content is on the disk before it takes its place, so that a power cut cannot
-    leave an empty file under the name. `shared`: several processes may write `path` at once.
+    `durable`: the content is on the disk before the file is renamed, so that a power cut cannot
+    leave an empty file at `path`. `shared`: several processes may write `path` at once.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     own = f".{os.getpid()}" if shared else ""

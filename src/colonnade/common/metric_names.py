@@ -1,5 +1,4 @@
-"""The names of metrics, known without torch: which there are for which goal, and how results call
-them."""
+"""The names of metrics, by goal, and their names in results; without torch."""
 
 from __future__ import annotations
 
@@ -8,7 +7,7 @@ from typing import Literal
 
 from colonnade.errors import InputError
 
-GoalName = Literal["classes", "number"]  # what a label is
+GoalName = Literal["classes", "number"]  # what a label stands for
 Weights = Literal["balanced"]
 MetricName = Literal[
     "accuracy",
@@ -25,7 +24,7 @@ OF_CLASSES = ("accuracy", "balanced_accuracy", "auc", "f1", "log_loss", "calibra
 OF_NUMBERS = ("rmse", "mae", "r2")  # the first of each is the usual one
 UNBOUNDED = ("log_loss", "rmse", "mae")  # may be above 1
 WRITTEN = {"auc": "AUC", "f1": "F1", "rmse": "RMSE", "mae": "MAE", "r2": "R²"}  # for readers
-LOWER = ("log_loss", "calibration_error", "rmse", "mae")  # is better
+LOWER = ("log_loss", "calibration_error", "rmse", "mae")  # a lower value is better
 
 
 def key_of(metric: str) -> str:
@@ -45,7 +44,8 @@ def metrics_of(classes: int) -> tuple[str, ...]:
 
 
 def check_metric(metric: str | None, weights: str | None, classes: int, table: str) -> None:
-    """`table`: begins the names of the keys in an error, such as "data."."""
+    """Refuse a metric or class weights that do not fit the label. `table`: put before the keys in
+    an error, such as "data."."""
     known = metrics_of(classes)
     what = "a class" if classes else "a number"
     if metric is not None and metric not in known:
@@ -69,6 +69,7 @@ def main_metric(chosen: str | None, measured: Sequence[str]) -> str:
 
 
 def decisive(metrics: Mapping[str, float], key: str) -> list[str]:
-    """The deciding metric of the validation and of the test, in words. `key`: see `key_of`."""
+    """The values of the deciding metric on validation and test rows, as text. `key`: see
+    `key_of`."""
     names = (f"validation_{key}", f"test_{key}")
     return [f"{name} {metrics[name]:.4f}" for name in names if name in metrics]

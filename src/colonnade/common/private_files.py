@@ -19,9 +19,9 @@ OTHERS = 0o077  # the bits of a mode that let other users in
 
 @contextmanager
 def private(folder: Path, ours: Callable[[Path], bool] = lambda path: True) -> Iterator[None]:
-    """Within, whatever is written is for this user only, and so is what the folder holds already.
-    `ours`: which of its entries are Colonnade's. A folder that holds anything else is somebody's
-    own, and keeps its mode."""
+    """In this block, files are written for this user only; what the folder holds already becomes
+    private, too. `ours`: which entries of the folder are Colonnade's. A folder that holds other
+    entries belongs to somebody else, and keeps its mode."""
     before = os.umask(OTHERS)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -33,7 +33,7 @@ def private(folder: Path, ours: Callable[[Path], bool] = lambda path: True) -> I
 
 @contextmanager
 def as_private_as(folder: Path) -> Iterator[None]:
-    """Within, what is written is for this user only, if the folder is."""
+    """In this block, files are written for this user only, if the folder is private."""
     hidden = folder.is_dir() and not stat.S_IMODE(folder.stat().st_mode) & OTHERS
     before = os.umask(OTHERS) if hidden else None
     try:
@@ -47,7 +47,7 @@ def _tighten(folder: Path, ours: Callable[[Path], bool]) -> None:
     entries = list(folder.iterdir())
     mine = [entry for entry in entries if ours(entry)]
     for entry in mine:
-        if not entry.is_symlink():  # what it leads to is somebody else's
+        if not entry.is_symlink():  # its target may belong to somebody else
             for path in (entry, *entry.rglob("*")):
                 _narrow(path)
     if len(mine) == len(entries):

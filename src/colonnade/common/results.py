@@ -43,7 +43,7 @@ class Result(msgspec.Struct, frozen=True):
 
 
 def real(results: Sequence[Result]) -> bool:
-    """Whether these are runs of real federations, whose clock is the one on the wall."""
+    """Whether these are runs of real federations, which have no virtual time."""
     clocks = [(r.cost.get("virtual_seconds"), r.cost.get("wall_seconds")) for r in results]
     return bool(clocks) and all(wall and wall == virtual for virtual, wall in clocks)
 
@@ -81,7 +81,7 @@ def read_history(folder: Path, run: str) -> list[dict[str, float]]:
 
 
 def read_accuracy_by_batch(folder: Path, run: str) -> list[dict[str, float]]:
-    """How a test went, batch by batch."""
+    """One metric of a test, batch by batch."""
     return _read_lines(folder / "course" / f"{run}.jsonl", dict[str, Any])
 
 

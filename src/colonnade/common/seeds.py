@@ -31,7 +31,7 @@ def numpy_stream(root: int, *names: str | int) -> np.random.Generator:
 
 
 def seeded(seed: int, make: Callable[..., T], *args: object) -> T:
-    """Call something that draws from torch's global stream, and leave that stream as it was."""
+    """Call `make` with torch's global random stream seeded, and restore that stream afterwards."""
     import torch
 
     with torch.random.fork_rng(devices=[]):

@@ -1,4 +1,5 @@
-"""Texts for people: help, errors, lists of parties, and what other parties wrote, safe to show."""
+"""Texts for people: help, errors, lists of parties; and texts of other parties, made safe to
+show."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ def paragraphs(text: str | None) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """The end of an error sentence that names what was probably meant."""
+    """The end of an error message, which names the known name that was probably meant."""
     close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.0)
     return f"; the nearest is {close[0]!r}" if close else ""
 
@@ -38,7 +39,8 @@ def printable(text: object, longest: int = LONGEST) -> str:
 
 
 def _escaped(character: str) -> str:
-    """Control characters, marks that turn the direction of writing, line breaks, half of a pair."""
+    """Escapes control characters, marks that change the writing direction, line breaks, and halves
+    of surrogate pairs."""
     kind = unicodedata.category(character)
     if kind.startswith("C") or kind in ("Zl", "Zp"):
         return character.encode("unicode_escape").decode("ascii")

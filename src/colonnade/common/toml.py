@@ -47,7 +47,7 @@ def convert(value: Any, kind: type[T], where: str) -> T:
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        if isinstance(error.__cause__, InputError):  # a struct's own check, with its own words
+        if isinstance(error.__cause__, InputError):  # raised by the struct's own check
             raise error.__cause__ from None
         raise InputError(_complaint(value, kind, where)) from None
 
@@ -92,7 +92,7 @@ def _fits(value: Any, hint: Any) -> bool:
 
 def _alternatives(hint: Any) -> tuple[Any, ...]:
     kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-    return tuple(kind for kind in kinds if kind is not NoneType)  # a file has no word for None
+    return tuple(kind for kind in kinds if kind is not NoneType)  # TOML has no null
 
 
 def _words(hint: Any, several: bool = False) -> str:
@@ -139,7 +139,8 @@ def known_keys(table: Mapping[str, Any], known: Sequence[str], where: str) -> No
 
 
 def prefixed(where: str, call: Callable[[], T]) -> T:
-    """What the call gives; its errors, which begin with a key, name the table as well."""
+    """The result of the call. An InputError of the call begins with a key; the table `where` is put
+    before it."""
     try:
         return call()
     except InputError as error:
@@ -155,13 +156,13 @@ def placed(spec: Spec, folder: Path | None) -> Spec:
 
 
 def plain(struct: msgspec.Struct) -> Table:
-    """As plain values, with every default written out and without what is not set."""
+    """The struct as plain values, with every default written out and without what is None."""
     return cast(Table, _without_none(msgspec.to_builtins(struct, enc_hook=_describe)))
 
 
 def _describe(value: Any) -> str:
-    """Python objects in a resolved experiment: a model factory, by the name that a file can have,
-    or by one for people."""
+    """The text for a Python object in a resolved experiment, such as a model factory: the name by
+    which a file can refer to it, or else one for people."""
     if isinstance(source := getattr(value, "source", None), Source):
         return source.name
     return f"python: {getattr(value, '__qualname__', repr(value))}"

@@ -1,4 +1,4 @@
-"""Modules of a user's own that a file names: where they are found, and which code they are.
+"""Modules of a user's own that a file names: where they are found, and digests of their code.
 
 module = find_module("my_models", "plugins", folder)
 sha256_of(module, "plugins")
@@ -33,7 +33,7 @@ FACTORIES = {  # key → how the factory is called
 
 
 class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which code a party runs, as others are told: a name and a digest."""
+    """Which code a party runs, as it tells the others: a name and a digest."""
 
     name: Annotated[str, msgspec.Meta(max_length=200, pattern=r"^[A-Za-z0-9_.:]+\Z")]
     sha256: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]
@@ -47,8 +47,8 @@ def is_reference(value: Any) -> bool:
 
 
 def find_module(name: str, where: str, folder: Path | None) -> ModuleType:
-    """The module of this name, imported. `folder`: where it may be, beside the current folder and
-    what is installed."""
+    """Import the module of this name: an installed one, or one in `folder` or the current folder.
+    `where` begins the error."""
     folders = [path.resolve() for path in (folder, Path.cwd()) if path is not None]
     sys.path += [str(path) for path in folders if str(path) not in sys.path]
     importlib.invalidate_caches()
@@ -77,7 +77,8 @@ def _files(folder: Path, name: str) -> list[Path]:
 
 
 def sha256_of(module: ModuleType, where: str) -> str:
-    """Of its file, as `sha256sum` gives it; of a package, of the list of its files and theirs."""
+    """The digest of a module's file, as `sha256sum` gives it; of a package, the digest of the list
+    of its files and their digests."""
     if module.__file__ is None:
         raise InputError(f"{where}: the module {module.__name__!r} has no source file")
     file = Path(module.__file__)
@@ -91,7 +92,7 @@ def sha256_of(module: ModuleType, where: str) -> str:
 
 
 def code_folder(given: Any, folder: Path | None) -> Path | None:
-    """What the key `code` of a file means; `folder` is that of the file."""
+    """The folder that the key `code` of a file names; `folder`: where the file is."""
     if given is None:
         return folder
     if not isinstance(given, str):
@@ -103,12 +104,12 @@ def code_folder(given: Any, folder: Path | None) -> Path | None:
 
 
 def shown(key: str, source: Source) -> str:
-    """As one of a list: `encoder my_models:Tower (sha256 …)`, `plugin average (sha256 …)`."""
+    """One item of a list: `encoder my_models:Tower (sha256 …)`, `plugin average (sha256 …)`."""
     return f"{key.removesuffix(source.name).strip()} {source}"
 
 
 def changes(before: Mapping[str, Source], now: Mapping[str, Source]) -> Sequence[str]:
-    """What differs between two lists of code, as sentences without a subject."""
+    """What differs between two lists of code, as parts of a sentence."""
     told = []
     for key in dict.fromkeys([*before, *now]):
         old, new = before.get(key), now.get(key)

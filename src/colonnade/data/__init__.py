@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from colonnade.common import lazy
 from colonnade.data.catalogue import CATALOGUE, DataSet
 from colonnade.data.datasets import Listing, data_folder, listing, present
-from colonnade.data.partition import Part, Partition, Rows, VerticalData
+from colonnade.data.partition import ClientColumns, Partition, Rows, VerticalData
 from colonnade.data.spec import DataSpec
 
 if TYPE_CHECKING:
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CATALOGUE",
+    "ClientColumns",
     "DataSet",
     "DataSpec",
     "Listing",
-    "Part",
     "Partition",
     "Rows",
     "Scaler",

@@ -15,11 +15,11 @@ Split = Literal["bands", "patches", "columns", "views"]
 
 @dataclass(frozen=True)
 class OpenML:
-    """How to fetch a set from openml.org and lay it out as our own files are."""
+    """How to fetch a set from openml.org, and what its rows are."""
 
     id: int
     picture: tuple[int, int, int] | None = None  # channels, height, width of a row
-    train: int | None = None  # so many first rows are the official training rows
+    train: int | None = None  # the first so many rows are the official training rows
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class DataSet:
     where: str = ""
     embedded: bool = False
     file: str = ""  # in the data folder; "<name>.npz" unless given
-    subset: tuple[str, str] | None = None  # a file that may stand in, and what must be said then
+    subset: tuple[str, str] | None = None  # a smaller file that may be used, and the note for it
     openml: OpenML | None = None
     goal: GoalName = "classes"
     notes: tuple[str, ...] = ()

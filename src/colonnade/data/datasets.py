@@ -73,7 +73,8 @@ def listing() -> list[Listing]:
 
 
 def load_raw(name: str, goal: GoalName | None = None) -> Raw:
-    """`goal`: if another than the data set's own."""
+    """The data set of this name, downloaded if it is not there. `goal`: if it differs from the data
+    set's own."""
     known = entry(name)
     goal = goal or known.goal
     if known.embedded:
@@ -84,11 +85,11 @@ def load_raw(name: str, goal: GoalName | None = None) -> Raw:
     path, note = found
     raw = tables.read_npz(path, name, goal)
     notes = (*raw.notes, *known.notes, *([note] if note else []))
-    return replace(raw, notes=notes, cautions=())  # how many classes there are is known
+    return replace(raw, notes=notes, cautions=())  # what the labels of a named set are is known
 
 
 def _found(known: DataSet) -> tuple[Path, str] | None:
-    """The file of a set and what must be said about it."""
+    """The file of a set, and a note if it is a subset; None if there is no file."""
     for filename, note in ((known.filename, ""), *([known.subset] if known.subset else [])):
         path = data_folder() / filename
         if path.is_file():

@@ -1,4 +1,4 @@
-"""The front door: from the `[data]` table of an experiment file to scaled, split, shuffled data."""
+"""Loading data: from the `[data]` table of an experiment file to scaled, split, shuffled data."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from colonnade.common.metric_names import Weights, check_metric
 from colonnade.data import datasets, mapping, partition, tables
 from colonnade.data.catalogue import Split
-from colonnade.data.partition import Part, Partition, Rows, VerticalData
+from colonnade.data.partition import ClientColumns, Partition, Rows, VerticalData
 from colonnade.data.raw import Array, Raw, check_finite, idle_note, one_label_notes
 from colonnade.data.rows import Indices, RowSplit, split_rows
 from colonnade.data.scaling import Scaler
@@ -36,7 +36,7 @@ def load(spec: DataSpec, seed: int) -> VerticalData:
         labelled=spec.labelled,
         parties=len(parts.parts),
     )
-    data = _deal(raw, parts, chosen, _unheld(raw, parts))
+    data = _distribute(raw, parts, chosen, _unheld(raw, parts))
     return replace(data, metric=spec.metric, weights=spec.weights)
 
 
@@ -81,11 +81,11 @@ def from_arrays(
     check_metric(metric, weights, classes, "")
     raw = Raw(name, x, y.astype(np.float64 if numbers else np.int64), classes, ((width,),))
     chosen = split_rows(raw.strata, seed, official=len(y), test=0.0, validation=validation)
-    return replace(_deal(raw, parts, chosen), metric=metric, weights=weights)
+    return replace(_distribute(raw, parts, chosen), metric=metric, weights=weights)
 
 
 def _read(spec: DataSpec) -> tuple[Raw, Split, int]:
-    """The rows, and the split and the number of parties to take where the user names none."""
+    """The rows, and the split and the number of parties to use unless the file names them."""
     if spec.dataset is not None:
         known = datasets.entry(spec.dataset)
         return datasets.load_raw(spec.dataset, spec.goal), known.split, known.parties
@@ -115,10 +115,11 @@ def _partition(raw: Raw, spec: DataSpec, split: Split, parties: int) -> Partitio
     return cut(raw.shape or (), parties)
 
 
-def _deal(
+def _distribute(
     raw: Raw, parts: Partition, chosen: RowSplit, notes: tuple[str, ...] = ()
 ) -> VerticalData:
-    """Each client's columns of its rows, scaled by what that client may look at."""
+    """Give each client its columns of its rows, scaled by statistics of the rows that it trains
+    on."""
     held = [part.take(raw.x) for part in parts.parts]
     alone = chosen.extra or [np.arange(0)] * len(held)
     scalers = tuple(
@@ -160,7 +161,7 @@ def _unheld(raw: Raw, parts: Partition) -> tuple[str, ...]:
     return idle_note([name for number, name in names if number not in held])
 
 
-def _scaler(part: Part, x: Array, pixel_max: float | None) -> Scaler:
+def _scaler(part: ClientColumns, x: Array, pixel_max: float | None) -> Scaler:
     if pixel_max is None:
         return Scaler.standardising(x)
     return Scaler.dividing(len(part.columns), pixel_max)

@@ -29,7 +29,7 @@ Shape = tuple[int, ...]  # (width,) or (channels, height, width)
 
 @dataclass(frozen=True)
 class Rows:
-    """Aligned, labelled rows. Row r of every client and y[r] speak of the same entity."""
+    """Aligned, labelled rows. Row r of every client and y[r] are about the same entity."""
 
     x: tuple[Tensor, ...]  # one [rows, width_i] float32 per client
     y: Tensor  # [rows] int64, 0..classes-1; float64 where the label is a number
@@ -39,8 +39,8 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Part:
-    """What one client holds of a row."""
+class ClientColumns:
+    """The columns that one client holds."""
 
     client: str
     columns: tuple[int, ...]  # of the flattened row
@@ -53,10 +53,10 @@ class Part:
 
 @dataclass(frozen=True)
 class Partition:
-    """Who holds which columns of a row of `width` columns."""
+    """Which client holds which of the `width` columns."""
 
     width: int
-    parts: tuple[Part, ...]
+    parts: tuple[ClientColumns, ...]
 
     @property
     def clients(self) -> tuple[str, ...]:
@@ -80,10 +80,10 @@ class VerticalData:
     test: Rows
     extra: tuple[Tensor, ...] = ()  # per client: unlabelled rows that only this client has
     notes: tuple[str, ...] = field(default=())  # e.g. "subset of the official training rows"
-    cautions: tuple[str, ...] = ()  # those of the notes to be read before the training
+    cautions: tuple[str, ...] = ()  # notes that the user should read before the training
     partition: Partition | None = None  # which client holds which columns, for new rows
     scalers: tuple[Scaler, ...] = ()  # one per client, fitted on the rows it trains on
-    metric: str | None = None  # the one chosen to decide; None: the usual one
+    metric: str | None = None  # that the user chose to decide; None: the usual one of the goal
     weights: Weights | None = None  # of classes, in the loss
 
     @property
@@ -183,7 +183,7 @@ def grouped(
     clients = clients or [f"client{number}" for number in range(len(chosen))]
     shapes = shapes or [(len(group),) for group in chosen]
     held = zip(clients, chosen, shapes, strict=True)
-    return Partition(width, tuple(Part(*one) for one in held))
+    return Partition(width, tuple(ClientColumns(*one) for one in held))
 
 
 def runs(length: int, parts: int) -> list[range]:

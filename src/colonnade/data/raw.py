@@ -1,4 +1,4 @@
-"""A data set as it was read, before anybody holds a part of it."""
+"""A data set as it was read, before its columns are divided among parties."""
 
 from __future__ import annotations
 
@@ -27,21 +27,22 @@ class Raw:
     y: NDArray[np.int64 | np.float64]  # [rows], 0..classes-1, or numbers
     classes: int  # 0: the label is a number
     shapes: tuple[Shape, ...]  # of a row: one per view, so usually one
-    official: int | None = None  # so many first rows are the official training rows
+    official: int | None = None  # the first so many rows are the official training rows
     pixel_max: float | None = None  # images are divided by it; None: standardise
     feature_names: tuple[str, ...] = ()
     view_names: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    cautions: tuple[str, ...] = ()  # notes that a user wants to read before the training
+    cautions: tuple[str, ...] = ()  # notes that the user should read before the training
 
     @property
     def strata(self) -> NDArray[np.int64]:
-        """What each part of the rows has in proportion: the classes."""
+        """The classes, which every part of the rows has in proportion; all 0 if the label is a
+        number."""
         return self.y.astype(np.int64) if self.classes else np.zeros(len(self.y), np.int64)
 
     @property
     def shape(self) -> Shape | None:
-        """The shape of a row, where it is one thing and not several views."""
+        """The shape of a row; None if a row has several views."""
         return self.shapes[0] if len(self.shapes) == 1 else None
 
 
@@ -75,8 +76,8 @@ def from_arrays(
 
 
 def columns_of(arrays: Mapping[str, Array], source: str) -> dict[str, Array]:
-    """The arrays of an `.npz` file as named columns: each of one axis is one, and `x` is many,
-    called by `feature_names`, or x0, x1, …"""
+    """The arrays of an `.npz` file as named columns: an array of one axis is one column; `x` has
+    many columns, named by `feature_names`, or x0, x1, …"""
     rows = {len(array) for key, array in arrays.items() if array.ndim and key != "feature_names"}
     if len(rows) != 1:
         raise InputError(f"{source}: its arrays have different numbers of rows ({_listed(rows)}).")
@@ -130,8 +131,8 @@ def encode_labels(values: Array, source: str, column: str, goal: GoalName | None
 
 
 def class_cautions(names: Array, rows: int, what: str, advice: str = AMOUNTS) -> tuple[str, ...]:
-    """What to say where labels look like amounts: many different whole numbers. Refuses labels of
-    which nearly every row has its own. `advice`: what to do about amounts."""
+    """A caution if labels look like amounts: many different whole numbers. Refuses labels that are
+    different in most rows. `advice`: what to do about amounts."""
     if len(names) <= MANY_CLASSES:
         return ()
     if 2 * len(names) > rows:
@@ -161,13 +162,13 @@ def _as_amounts(values: Array, source: str, column: str) -> NDArray[np.float64]:
 
 
 def class_note(labels: Array, names: Sequence[str]) -> tuple[str, ...]:
-    """What the class numbers stand for, where the file has words for them."""
+    """A note that tells what the class numbers stand for, if the labels are words."""
     wordy = labels.dtype.kind in "US" and 0 < len(names) <= 20  # a number has none
     return (f"classes in order: {', '.join(names)}",) if wordy else ()
 
 
 def one_label_notes(classes: int, validation: Array, test: Array) -> tuple[str, ...]:
-    """Say so where all validation labels, or all test labels, are equal: AUC and R² are then not
+    """Notes where all validation labels, or all test labels, are equal: AUC and R² are then not
     defined, and the results hold a value by convention (see `learning.metrics`)."""
     if classes:
         told = "hold one class only: their AUC is 0.5, whatever the model answers"
@@ -182,7 +183,7 @@ def one_label_notes(classes: int, validation: Array, test: Array) -> tuple[str, 
 
 
 def idle_note(idle: Sequence[str]) -> tuple[str, ...]:
-    """Columns left out of `columns` on purpose look the same as forgotten ones: say so."""
+    """A note on columns that no party holds: they may have been forgotten in `columns`."""
     return (f"{len(idle)} columns are held by no party: {', '.join(idle)}",) if idle else ()
 
 

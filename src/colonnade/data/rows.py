@@ -43,14 +43,14 @@ def split_rows(
     if cap is not None and cap < len(pool):
         pool, _ = cut(y, pool, cap, numpy_stream(seed, "split", "rows"))
     count = _share(validation, len(pool))
-    watched, train = cut(y, pool, count, numpy_stream(seed, "split", "validation"))
+    validation_rows, train = cut(y, pool, count, numpy_stream(seed, "split", "validation"))
     if not len(train):
         raise InputError(
             f"data: {len(y)} rows with test = {test}, validation = {validation} and "
             f"rows = {cap} leave no training rows; lower the shares or give more rows."
         )
     if labelled is None:
-        return RowSplit(train, watched, held_out)
+        return RowSplit(train, validation_rows, held_out)
     if labelled > len(train):
         raise InputError(
             f"data.labelled = {labelled}: only {len(train)} training rows are left after test and "
@@ -59,15 +59,15 @@ def split_rows(
     random = numpy_stream(seed, "split", "labelled")
     aligned, rest = cut(y, train, labelled, random)
     return RowSplit(
-        aligned, watched, held_out, tuple(np.array_split(random.permutation(rest), parties))
+        aligned, validation_rows, held_out, tuple(np.array_split(random.permutation(rest), parties))
     )
 
 
 def cut(
     y: NDArray[np.int64], rows: Indices, count: int, random: np.random.Generator
 ) -> tuple[Indices, Indices]:
-    """`count` of the rows with every class in proportion, and the rest. The rest is in no fair
-    order: it begins with the classes that had their share first."""
+    """`count` of the rows with every class in proportion, and the rest. The rest is not in random
+    order: its first rows are of the classes whose share was complete first."""
     shuffled = random.permutation(rows)
     labels = y[shuffled]
     chosen = np.zeros(len(shuffled), dtype=bool)

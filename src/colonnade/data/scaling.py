@@ -1,4 +1,4 @@
-"""Scaling that a party fits on the rows it may look at, and keeps for rows that come later."""
+"""Scaling that a party fits on its training rows, and applies to all later rows."""
 
 from __future__ import annotations
 

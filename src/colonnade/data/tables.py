@@ -28,7 +28,7 @@ from colonnade.data.raw import (
 )
 from colonnade.errors import InputError
 
-Column = Sequence[str] | Array  # text as in the file, or numbers with NaN for nothing
+Column = Sequence[str] | Array  # text as in the file, or numbers with NaN for missing values
 Mapped = tuple[tuple[str, tuple[str, ...]], ...]  # the `columns` table, hashable
 KINDS = {".npz": "NumPy", ".csv": "CSV", ".parquet": "Parquet"}
 NOT_NPZ = (
@@ -60,8 +60,7 @@ def read(
 
 
 def read_columns(path: Path) -> dict[str, Column]:
-    """The columns of a file by name, as they are. In an `.npz` file each array of one axis is a
-    column, and `x` is many: called by `feature_names`, or x0, x1, …"""
+    """The columns of a file by name, unchanged. For an `.npz` file see `columns_of`."""
     _stamp(path)
     match path.suffix.lower():
         case ".csv":
@@ -73,7 +72,7 @@ def read_columns(path: Path) -> dict[str, Column]:
 
 
 def _stamp(path: Path) -> int:
-    """When the file was changed; refuses what is not a file of ours."""
+    """When the file was last changed; refuses a file of another kind, or that cannot be read."""
     if path.suffix.lower() not in KINDS:
         raise InputError(
             f"{path}: unknown kind of file {path.suffix!r}; data.path takes {', '.join(KINDS)}."

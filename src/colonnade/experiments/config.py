@@ -44,8 +44,8 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
     faults: tuple[Fault, ...] = msgspec.field(default_factory=lambda: (Fault(name="none"),))
     target: float | None = None
     plugins: tuple[str, ...] | None = None  # modules with algorithms of the user's own
-    code: str | None = None  # the folder where they and model factories may be
-    sha256: dict[str, str] | None = None  # of that code, as it was found; never read from a file
+    code: str | None = None  # the folder where plugins and model factories may be
+    sha256: dict[str, str] | None = None  # digests of that code; computed, never read from a file
 
     def __post_init__(self) -> None:
         if not self.methods:
@@ -76,7 +76,8 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
             raise InputError(f"target = {target:g}: expected {what} above 0{limit}")
 
     def table(self) -> Table:
-        """As plain values, with every default written out: what `config.toml` holds."""
+        """The experiment as plain values, with every default written out: the content of
+        `config.toml`."""
         table = plain(self)
         kinds = {kind: name for name, kind in KINDS.items() if kind is not Fault}
         for fault, written in zip(self.faults, table["faults"], strict=True):
@@ -99,7 +100,8 @@ def parse_experiment(
     folder: Path | None = None,
     overrides: Sequence[str] = (),
 ) -> Experiment:
-    """`folder`: what relative paths in the file are relative to."""
+    """An experiment from a table of plain values. `source` begins errors; relative paths in the
+    table are relative to `folder`."""
     table = copy.deepcopy(dict(table))
     for override in overrides:
         _override(table, override)
@@ -118,7 +120,7 @@ def parse_experiment(
             fields["seeds"] = convert(table["seeds"], tuple[int, ...], "seeds")
         if "target" in table:
             fields["target"] = convert(table["target"], float, "target")
-        # Last, because algorithms import torch: an error above is told at once.
+        # Last, because algorithms import torch, which takes seconds: errors above come at once.
         from colonnade.algorithms.method_table import parse_method, parse_plugins
 
         code, plugins = parse_plugins(table, folder)
@@ -136,7 +138,8 @@ def parse_experiment(
 def _digests(
     plugins: Sequence[str], methods: Sequence[Settings], code: Path | None
 ) -> dict[str, str]:
-    """By name: results that were made by other code must not be mixed with new ones."""
+    """Digests of the user's own code, by name: `config.toml` holds them, so that results of other
+    code are not mixed with new ones."""
     from colonnade.algorithms import load_plugins
 
     sources = [*load_plugins(plugins, code).values()]
@@ -162,7 +165,7 @@ def _network(table: Any) -> NetworkSpec:
 
 
 def _check_kinds(delays: Delays, methods: Sequence[Settings]) -> None:
-    """`lag_factors` names kinds of messages that a method sends."""
+    """Refuse keys of `lag_factors` that are no kind of message of any method."""
     from colonnade.algorithms import registry
 
     sent = {e.kind for method in methods for e in registry()[method.algorithm].exchanges}

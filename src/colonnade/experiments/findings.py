@@ -12,10 +12,10 @@ from colonnade.experiments.table import NOT_MEASURED, Cell, Summary
 
 @dataclass(frozen=True)
 class Voice:
-    """How a sentence is written: for a page, or for a terminal."""
+    """How texts of the user are written in a sentence: for a page, or for a terminal."""
 
-    strong: Callable[[str], str]  # a method's name
-    plain: Callable[[str], str]  # other words of the user's
+    strong: Callable[[str], str]  # the name of a method
+    plain: Callable[[str], str]  # any other text
 
 
 BEHIND: dict[Certainty, str] = {
@@ -34,7 +34,7 @@ def _leaders(summary: Summary, fault: str) -> list[str]:
 
 
 def lead(summary: Summary, voice: Voice = HTML, settings: str = "fault settings") -> str:
-    """Who is ahead, over all settings."""
+    """Which method is ahead, over all settings."""
     unsure = len(summary.plan.seeds) == 1 and len(summary.plan.methods) > 1
     return _lead(summary, voice, settings) + (
         " With one seed, that may be chance." if unsure else ""
@@ -102,7 +102,7 @@ def verdict(summary: Summary, fault: str, voice: Voice = HTML, place: str = "") 
 def _behind(
     summary: Summary, ranking: Sequence[tuple[str, Cell]], figures: Mapping[str, str]
 ) -> str:
-    """Who is behind the best, by how sure that is."""
+    """The methods that are behind the best one, by how certain that is."""
     text, best = "", ranking[0][1]
     for found, words in BEHIND.items():
         names = [figures[m] for m, cell in ranking if summary.certainty(best, cell) == found]
@@ -111,7 +111,7 @@ def _behind(
 
 
 def _doubt(summary: Summary, best: Cell, other: Cell) -> str:
-    """What must be said beside a lead that the seeds do not make sure of."""
+    """What to add about a lead that the seeds do not make certain."""
     match summary.certainty(best, other):
         case "one seed":
             return "; with one seed this may be chance"

@@ -2,7 +2,7 @@
 
 Methods share seeds: with the same seed they see the same rows and batches, and their faults are
 drawn from the same stream. So figures are compared seed by seed. Whether the intervals of two means
-overlap says little: 80, 85, 90 against 81, 86, 91 is a lead at every seed.
+overlap says little: with 80, 85, 90 against 81, 86, 91 the second is ahead at every seed.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from math import sqrt
 from statistics import fmean, stdev
 from typing import Literal
 
-# clear: the 95 % interval of the mean difference leaves 0 out. every seed: all differences have the
-# same sign, but so few seeds can do so by chance. one seed: nothing is known about chance.
+# clear: the 95 % interval of the mean difference does not hold 0. every seed: all differences have
+# the same sign, but with so few seeds that may be chance. one seed: nothing is known about chance.
+# chance: the sign changes with the seed, or there is no difference.
 Certainty = Literal["clear", "every seed", "one seed", "chance"]
 
 NORMAL = 1.959964  # Student's t for many degrees of freedom
@@ -21,7 +22,8 @@ STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228
 
 
 def certainty(differences: Sequence[float]) -> Certainty:
-    """What the seeds say about a difference; one value per seed that both methods have."""
+    """How certain a difference between two methods is. `differences`: one per seed that both
+    have."""
     if not any(differences):
         return "chance"
     if len(differences) == 1:

@@ -33,7 +33,7 @@ Floats = NDArray[np.float64]
 Limits = tuple[float, float]
 
 WIDTH = 5.0  # inches; 360 CSS pixels at matplotlib's 72 per inch
-POINTS = 240  # more points in a curve cost space and show nothing
+POINTS = 240  # of a curve; more points would not be visible
 INK, FAINT, RULE = "#1f2328", "#6a737d", "#e4e7eb"
 # Okabe and Ito's colours for colour-blind readers, without their yellow, too pale on white; then
 # two of ours.
@@ -99,7 +99,8 @@ def method_styles(methods: Iterable[str]) -> dict[str, Style]:
 
 
 def average(runs: Sequence[tuple[Floats, Floats]]) -> Curve:
-    """Over seeds by step interpolation; a run that stopped early keeps its last value."""
+    """The curve over seeds, by step interpolation; a run that stopped early keeps its last
+    value."""
     grid = np.unique(np.concatenate([x for x, _ in runs]))
     grid = grid[grid >= max(x[0] for x, _ in runs)]  # from where every seed has a value
     if len(grid) > POINTS:
@@ -130,7 +131,7 @@ def curves_over(
 def _points(
     run: Sequence[Mapping[str, float | None]], key: str, scale: float, metric: str
 ) -> tuple[Floats, Floats]:
-    """What was not a finite number is null in the history and left out here."""
+    """Values that were not finite are null in the history and are left out here."""
     pairs = [(row.get(key), row.get(metric)) for row in run]
     points = np.array([pair for pair in pairs if None not in pair], dtype=np.float64)
     points = points.reshape(-1, 2)
@@ -304,7 +305,8 @@ def clipped(name: str, length: int = 22) -> str:
 
 
 def to_svg(figure: Figure, name: str) -> str:
-    """To stand in a page: no header, no addresses, ids of its own, the page's font, short paths."""
+    """SVG for a page: no header, no addresses, ids that begin with `name`, the page's font, short
+    paths."""
     buffer = io.StringIO()
     unsigned = {"Date": None, "Creator": None, "Format": None, "Type": None}
     with matplotlib.rc_context({"svg.hashsalt": name}):

@@ -1,4 +1,4 @@
-"""What noise on encodings is worth, as a table: ε, δ, sigma, clip, releases."""
+"""The privacy that noise on encodings gives, as a table: ε, δ, sigma, clip, releases."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NEIGHBOURING = (
 
 
 def privacy_grid(results: Iterable[Result], plan: Plan | None = None) -> Grid | None:
-    """What noise is worth, by method; None where no method has any."""
+    """The table, one row per method with noise; None if no method has noise."""
     newest = list({result.key: result for result in results}.values())
     plan = (plan or Plan()).joined(newest)
     runs = {m: [r.privacy for r in newest if r.method == m and r.privacy] for m in plan.methods}
@@ -28,7 +28,7 @@ def privacy_grid(results: Iterable[Result], plan: Plan | None = None) -> Grid | 
 
 
 def _noise(runs: Sequence[Mapping[str, float | int | None]]) -> tuple[str, ...]:
-    """A row of the table, of the runs of one method."""
+    """A row of the table, from the runs of one method."""
     most = lambda key: max(run[key] or 0 for run in runs)  # noqa: E731
     endless = any(run["epsilon"] is None for run in runs)
     noise = (f"{most(key):.4g}" for key in ("delta", "sigma", "clip"))

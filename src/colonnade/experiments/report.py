@@ -49,7 +49,7 @@ REAL_TIME = ("virtual_seconds", "seconds", 1.0, "Over time")  # what a real run 
 
 @dataclass(frozen=True)
 class Folder:
-    """What a report is made of."""
+    """The content of an output folder that a report needs."""
 
     path: Path
     config: dict[str, Any]
@@ -94,7 +94,7 @@ def write_report(folder: Path) -> Path:
 
 
 def _for_example(path: Path) -> str:
-    """A party's folder in that of `up`."""
+    """For an error: the folder of a party in the output folder of `up`, if there is one."""
     found = sorted(path.glob(f"*/{RESULTS}"))
     return f": {found[0].parent}" if found else ""
 
@@ -129,7 +129,7 @@ def _unfinished(config: dict[str, Any]) -> str:
 
 
 def _facts(config: dict[str, Any]) -> list[str]:
-    """The data, fact by fact."""
+    """The facts about the data, one text each."""
     data = dict(config.get("data", {}))
     title = data.pop("dataset", None) or data.pop("path", None)
     parts = [Markup("<strong>{}</strong>").format(title)] if title else []
@@ -145,7 +145,7 @@ def _plain(value: object) -> str:
 
 
 def _curves(folder: Folder) -> dict[str, list[plots.Picture]]:
-    """Learning curves over every axis on which something happened, by title."""
+    """Learning curves over every axis that has values above 0, by title."""
     histories = {r.key: read_history(folder.path, r.run) for r in folder.results}
     seen = {key for rows in histories.values() for row in rows for key in row}
     decides = folder.summary.metric.name.replace("test_", "validation_")
@@ -164,9 +164,10 @@ def _curves(folder: Folder) -> dict[str, list[plots.Picture]]:
 
 
 def _while_predicting(folder: Folder) -> list[plots.Picture]:
-    """Where something befalls the parties while the test rows are predicted: how that goes."""
+    """Curves over the batches of the test, for catastrophes that strike while rows are
+    predicted."""
     faults = {f["name"]: f for f in folder.config.get("faults", [])}
-    befallen = [
+    struck = [
         name
         for name, f in faults.items()
         if f.get("kind") == CATASTROPHE and f.get("when") != "training"
@@ -174,12 +175,12 @@ def _while_predicting(folder: Folder) -> list[plots.Picture]:
     batches = {
         r.key: read_accuracy_by_batch(folder.path, r.run)
         for r in folder.results
-        if r.faults in befallen
+        if r.faults in struck
     }
     told = {key for rows in batches.values() for row in rows for key in row if key != "batch"}
     if not told:
         return []
-    [metric] = told  # an accuracy, or whatever sums up rows and decides
+    [metric] = told  # that of `Goal.by_row`
     curves = plots.curves_over(folder.plan, batches, "batch", 1.0, metric)
     styles = plots.method_styles(folder.plan.methods)
     return plots.learning_curves(curves, styles, Metric(metric), "batches", "course")

@@ -1,5 +1,5 @@
-"""Runs: one method under one kind of faults with one seed each. Those that train the same models
-train them once."""
+"""A run: one method under one kind of faults with one seed. Runs that train the same models train
+them once."""
 
 from __future__ import annotations
 
@@ -48,8 +48,9 @@ def drive(program: Coroutine[Any, Any, Any]) -> Any:
 
 @cache
 def warm_up() -> None:
-    """Do what libraries do once in a process, so that the first run is not charged for it: the
-    first gradient imports 500 modules (0.6 s), the first saved tensor `numpy.ctypeslib`."""
+    """Trigger what libraries do once in a process, so that it is not counted in the time of the
+    first run: the first gradient imports 500 modules (0.6 s), the first saved tensor
+    `numpy.ctypeslib`."""
     x = torch.zeros(1, requires_grad=True)
     torch.autograd.grad(x * x, x, torch.ones(1))
     safetensors.torch.save({"x": x})
@@ -67,8 +68,8 @@ def build(
 
 
 @dataclass(frozen=True)
-class Cell:
-    """A method under a kind of faults with a seed, and the name of its files."""
+class RunSpec:
+    """What a run is made of: a method, a kind of faults and a seed; and the name of its files."""
 
     settings: Settings
     fault: Fault
@@ -77,20 +78,20 @@ class Cell:
 
     @property
     def training(self) -> Any:
-        """Equal for cells that train the same models."""
+        """Equal for runs that train the same models."""
         return self.settings.training(), self.fault.training(), self.seed
 
 
 @one_thread()
-def run_cells(
+def train_and_test(
     experiment: Experiment,
-    cells: Sequence[Cell],
+    specs: Sequence[RunSpec],
     folder: Path,
     progress: Progress = lambda share: None,
 ) -> list[Result | ColonnadeError]:
-    """Train once, test as each cell says, and write the runs' curves, ledgers and models; the
-    results are the caller's to keep."""
-    first = cells[0]
+    """Train the models of these runs once, test each run, and write curves, ledgers and models. The
+    caller writes the results. `specs`: runs that train the same models."""
+    first = specs[0]
     data = load(experiment.data, first.seed)
     warm_up()
     started = time.perf_counter()
@@ -102,11 +103,11 @@ def run_cells(
     drive(algorithm.train(net))
     took = time.perf_counter() - started
     trained = (algorithm, net, curve, data, took, folder)
-    return [attempted(lambda cell=cell: _tested(experiment, cell, *trained)) for cell in cells]
+    return [attempted(lambda spec=spec: _tested(experiment, spec, *trained)) for spec in specs]
 
 
 def attempted(work: Callable[[], T]) -> T | ColonnadeError:
-    """Runs that fail do not take the others with them."""
+    """The result of `work`, or its error: a run that fails must not end the others."""
     try:
         return work()
     except ColonnadeError as error:
@@ -118,7 +119,7 @@ def attempted(work: Callable[[], T]) -> T | ColonnadeError:
 
 def _tested(
     experiment: Experiment,
-    cell: Cell,
+    spec: RunSpec,
     algorithm: Algorithm,
     net: StackedNetwork,
     curve: Curve,
@@ -127,10 +128,10 @@ def _tested(
     folder: Path,
 ) -> Result:
     started = time.perf_counter()
-    algorithm.set, net = cell.settings.resolved(), net.facing(cell.fault)
+    algorithm.set, net = spec.settings.resolved(), net.facing(spec.fault)
     spent, releases = net.now, algorithm.releases
     if releases is not None:
-        releases.left.tested = 0  # the test of another cell happened in another world
+        releases.left.tested = 0  # releases in the tests of other runs do not count in this one
     metrics = drive(algorithm.evaluate(net))
     messages, sent = net.ledger.total(*LEARNING)
     cost: dict[str, float | int | None] = {
@@ -143,19 +144,19 @@ def _tested(
         cost["messages_per_prediction"] = per_prediction(algorithm, net)
     if experiment.target is not None:
         cost |= curve.until(experiment.target, algorithm.task.goal.deciding)
-    write_lines(folder / "history" / f"{cell.run}.jsonl", curve.points)
-    write_lines(folder / "ledger" / f"{cell.run}.jsonl", ledger_rows(net.ledger))
+    write_lines(folder / "history" / f"{spec.run}.jsonl", curve.points)
+    write_lines(folder / "ledger" / f"{spec.run}.jsonl", ledger_rows(net.ledger))
     key = f"test_{algorithm.task.goal.by_row.key}"
     course = [{"batch": i, key: value} for i, value in enumerate(algorithm.course)]
-    write_lines(folder / "course" / f"{cell.run}.jsonl", course)
-    algorithm.save(folder / "models" / cell.run, net)
+    write_lines(folder / "course" / f"{spec.run}.jsonl", course)
+    algorithm.save(folder / "models" / spec.run, net)
     cost["wall_seconds"] = round(took + time.perf_counter() - started, 3)
     numbers = {key: value if math.isfinite(value) else None for key, value in metrics.items()}
-    method, faults = cell.settings.name, cell.fault.name
+    method, faults = spec.settings.name, spec.fault.name
     notes, privacy = (*data.notes, *algorithm.remarks()), {}
     if releases is not None:
         notes, privacy = (*notes, *releases.notes()), releases.facts()
-    return Result(method, faults, cell.seed, cell.run, numbers, cost, notes, privacy)
+    return Result(method, faults, spec.seed, spec.run, numbers, cost, notes, privacy)
 
 
 def per_prediction(algorithm: Algorithm, net: Network) -> float:
@@ -187,8 +188,8 @@ class Curve:
             )
 
     def until(self, target: float, metric: Metric) -> dict[str, float | None]:
-        """What it took to reach the target of a metric on the validation rows; None where it was
-        not reached."""
+        """Rounds, bytes and seconds until a metric reached the target on the validation rows; None
+        if it did not."""
         name, goal = f"validation_{metric.key}", metric.score(target)
         known = [point for point in self.points if name in point]
         reached = next((p for p in known if metric.score(p[name]) >= goal), None)

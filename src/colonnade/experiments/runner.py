@@ -1,4 +1,5 @@
-"""The runner: a grid of independent runs, in parallel, interruptible, going on where it stopped."""
+"""The runner: a grid of independent runs, in parallel; after an interruption it goes on where it
+stopped."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ from colonnade.common.user_code import FACTORIES
 from colonnade.data import load
 from colonnade.errors import ColonnadeError, InputError
 from colonnade.experiments.config import Experiment, parse_experiment
-from colonnade.experiments.run import Cell, attempted, build, run_cells
+from colonnade.experiments.run import RunSpec, attempted, build, train_and_test
 from colonnade.learning.task import Task
 from colonnade.models.factories import Factory
 
@@ -45,20 +46,21 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Run:
-    """One cell of the grid, by number, so that a worker process can be told in a few bytes."""
+    """A run by the numbers of its method and fault in the experiment: few bytes for a worker
+    process."""
 
     method: int
     fault: int
     seed: int
     name: str  # of its files
 
-    def cell(self, experiment: Experiment) -> Cell:
+    def spec(self, experiment: Experiment) -> RunSpec:
         method, fault = experiment.methods[self.method], experiment.faults[self.fault]
-        return Cell(method, fault, self.seed, self.name)
+        return RunSpec(method, fault, self.seed, self.name)
 
     def key(self, experiment: Experiment) -> tuple[str, str, int]:
-        cell = self.cell(experiment)
-        return cell.settings.name, cell.fault.name, cell.seed
+        spec = self.spec(experiment)
+        return spec.settings.name, spec.fault.name, spec.seed
 
     def title(self, experiment: Experiment) -> str:
         method, fault, seed = self.key(experiment)
@@ -69,14 +71,14 @@ Bundle = tuple[Run, ...]  # runs that train the same models
 
 
 class Observer(Protocol):
-    """Is told how far the runs are: a progress bar, or `Silence`."""
+    """Is told the progress of the runs: a progress bar, or `NoObserver`."""
 
     def begin(self, total: int, done: int) -> None: ...
     def advance(self, run: str, share: float) -> None: ...
     def finish(self, run: str) -> None: ...
 
 
-class Silence:
+class NoObserver:
     def begin(self, total: int, done: int) -> None: ...
     def advance(self, run: str, share: float) -> None: ...
     def finish(self, run: str) -> None: ...
@@ -84,7 +86,7 @@ class Silence:
 
 @dataclass
 class Outcome:
-    """What came of an experiment."""
+    """The results of an experiment."""
 
     experiment: Experiment
     folder: Path
@@ -113,11 +115,11 @@ def grid(experiment: Experiment) -> list[Run]:
 
 
 def bundles(experiment: Experiment, runs: Sequence[Run]) -> list[Bundle]:
-    """Faults that strike only predictions, and settings that concern only them, take no training
-    of their own."""
+    """The runs, grouped by their training: runs that differ only in faults or settings of
+    predictions share one training."""
     alike: list[tuple[Any, list[Run]]] = []
     for run in runs:
-        training = run.cell(experiment).training
+        training = run.spec(experiment).training
         known = next((group for key, group in alike if key == training), None)
         if known is None:
             alike.append((training, [run]))
@@ -151,7 +153,7 @@ def run_experiment(
     runs = grid(experiment)
     open_runs = [run for run in runs if run.key(experiment) not in finished]
     work = bundles(experiment, open_runs)
-    observer = observer or Silence()
+    observer = observer or NoObserver()
     observer.begin(len(runs), len(runs) - len(open_runs))
     failures: dict[str, str] = {}
 
@@ -175,8 +177,8 @@ def run_experiment(
 
 @one_thread()
 def check(experiment: Experiment) -> tuple[str, ...]:
-    """Everything that can be known to be wrong before the first run: the data and every method on
-    it. What may be wrong is given back, in words."""
+    """Check the data and every method on it before the first run. InputError: something is wrong.
+    Returns cautions: what may be wrong, in words."""
     data = load(experiment.data, experiment.seeds[0])
     experiment.network.graph.neighbours(len(data.clients))
     delays, names = experiment.network.delays, dict.fromkeys(data.clients)
@@ -194,7 +196,7 @@ def check(experiment: Experiment) -> tuple[str, ...]:
 
 
 def prepare(experiment: Experiment, folder: Path, fresh: bool) -> None:
-    """An output folder for this experiment, and for no other."""
+    """Make the output folder of this experiment; refuse the folder of another one."""
     config = folder / CONFIG
     text = experiment.toml()
     if config.exists() and config.read_text(encoding="utf-8") != text and not fresh:
@@ -246,7 +248,7 @@ def _in_processes(
     config = msgspec.json.encode(experiment.table())
     pool = ProcessPoolExecutor(jobs, context, _start_worker, (config, str(folder), news))
     try:
-        with _deaf_to_ctrl_c():  # workers ignore it from their start: the parent handles it
+        with _ignoring_ctrl_c():  # workers ignore it from their start: the parent handles it
             futures: dict[Future[Any], Bundle] = {pool.submit(_work, runs): runs for runs in work}
         pending = set(futures)
         while pending:
@@ -265,7 +267,7 @@ def _in_processes(
 
 
 @contextmanager
-def _deaf_to_ctrl_c() -> Iterator[None]:
+def _ignoring_ctrl_c() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread may set signals
         return
@@ -309,14 +311,14 @@ def _work(runs: Bundle) -> Sequence[Result | ColonnadeError]:
 def _attempt(
     experiment: Experiment, runs: Bundle, folder: Path, progress: Callable[[float], None]
 ) -> Sequence[Result | ColonnadeError]:
-    cells = [run.cell(experiment) for run in runs]
-    outcome = attempted(lambda: run_cells(experiment, cells, folder, progress))
+    specs = [run.spec(experiment) for run in runs]
+    outcome = attempted(lambda: train_and_test(experiment, specs, folder, progress))
     return [outcome] * len(runs) if isinstance(outcome, ColonnadeError) else outcome
 
 
 def portable(experiment: Experiment) -> bool:
-    """Whether another process can make the experiment anew from its file: functions that only
-    this process knows cannot go there, nor can algorithms."""
+    """Whether another process can build the experiment from its file: functions and algorithms that
+    are defined only in this process cannot be sent there."""
     models = [getattr(m, key, None) for m in experiment.methods for key in FACTORIES]
     unknown = any(callable(model) and not isinstance(model, Factory) for model in models)
     return not unknown and not any(is_local(m.algorithm) for m in experiment.methods)

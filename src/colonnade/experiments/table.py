@@ -41,7 +41,7 @@ class Plan:
     methods: tuple[str, ...] = ()
     faults: tuple[str, ...] = ()
     seeds: tuple[int, ...] = ()
-    metric: str | None = None  # the one chosen to decide; None: the usual one
+    metric: str | None = None  # that the user chose to decide; None: the usual one of the goal
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Plan:
@@ -55,7 +55,7 @@ class Plan:
         )
 
     def joined(self, results: Iterable[Result]) -> Plan:
-        """This plan, and after it whatever ran without being planned."""
+        """This plan, followed by methods, faults and seeds that only the results have."""
         results = list(results)
         return Plan(
             metric=self.metric,
@@ -78,7 +78,7 @@ class Grid:
     caption: str
     words: int = 1
     best: frozenset[tuple[int, int]] = frozenset()  # (row, column)
-    faint: frozenset[int] = frozenset()  # rows that only accompany the one above
+    faint: frozenset[int] = frozenset()  # rows that belong to the one above, printed dim
 
 
 @dataclass(frozen=True)
@@ -108,13 +108,13 @@ class Cell:
 
 @dataclass(frozen=True)
 class Metric:
-    """How a metric is called and written, and which way is better."""
+    """The name of a metric, how its values are written, and whether higher is better."""
 
     name: str
 
     @property
     def unit(self) -> str:
-        """Of fractions that are written as percentages; others have none."""
+        """The unit of fractions, which are written as percentages; other metrics have none."""
         return "%" if self.name.endswith("accuracy") else UNITS.get(self.name, "")
 
     @property
@@ -166,13 +166,13 @@ class Summary:
         return sorted(found, key=lambda pair: pair[1].mean, reverse=self.metric.higher_is_better)
 
     def certainty(self, one: Cell, other: Cell) -> Certainty:
-        """What the seeds that both have say about the difference."""
+        """How certain the difference is, by the seeds that both have."""
         mine, yours = one.by_seed, other.by_seed
         return certainty([mine[seed] - yours[seed] for seed in mine if seed in yours])
 
     def level(self, one: Cell, other: Cell) -> bool:
-        """Whether it changes with the seed which of them is ahead, so that nothing follows from the
-        means."""
+        """Whether it depends on the seed which of the two is ahead, so that their means do not show
+        it."""
         return self.certainty(one, other) == "chance"
 
     def text(self, cell: Cell | None) -> str:
@@ -192,7 +192,8 @@ class Summary:
         return Grid(("method", *self.plan.faults), tuple(rows), self.caption(), best=self._best())
 
     def _best(self) -> frozenset[tuple[int, int]]:
-        """Ties are judged as printed: equal figures are equally bold."""
+        """The best figures, to be printed in bold. Figures that are equal as printed are both
+        best."""
         columns = enumerate(self.plan.faults, start=1)
         return frozenset(
             (self.plan.methods.index(method), column)
@@ -228,15 +229,15 @@ def planned(folder: Path) -> Plan:
 
 
 def measured(results: Iterable[Result]) -> list[str]:
-    """The names of the metrics that there are figures of."""
+    """The names of the metrics that the results hold."""
     return list(dict.fromkeys(name for result in results for name in result.metrics))
 
 
 def summarise(
     results: Iterable[Result], plan: Plan | None = None, metric: str | None = None
 ) -> Summary:
-    """Of the metric that decides, unless another is named. Of a run that appears twice the later
-    result counts; what is not finite is left out."""
+    """Summarise the metric that decides, unless another one is named. If a run appears twice, its
+    later result counts; values that are not finite are left out."""
     newest = {result.key: result for result in results}.values()
     plan = (plan or Plan()).joined(newest)
     metric = metric or main_metric(plan.metric, measured(newest))
@@ -274,7 +275,7 @@ COSTS: tuple[Cost, ...] = (
 
 
 def cost_grid(results: Iterable[Result], plan: Plan | None = None) -> Grid:
-    """What a run of each method costs on average; where nothing was spent there is no column."""
+    """The mean costs of a run of each method; a cost that is 0 in all runs has no column."""
     newest = list({result.key: result for result in results}.values())
     plan = (plan or Plan()).joined(newest)
     spent = [cost for cost in _costs(newest) if any(r.cost.get(cost[0]) for r in newest)]
@@ -287,7 +288,7 @@ def cost_grid(results: Iterable[Result], plan: Plan | None = None) -> Grid:
 
 
 def _costs(results: Sequence[Result]) -> list[Cost]:
-    """Real runs have one clock, the one on the wall."""
+    """Runs of real federations have no virtual time."""
     if not real(results):
         return list(COSTS)
     return [

@@ -1,9 +1,9 @@
-"""What a party keeps on disk, so that it goes on after a restart where it was.
+"""Checkpoints: what a party keeps on disk, so that it goes on where it was after a restart.
 
 One safetensors file per party: models, the optimisers' moments and counts, the best models so far,
-and what the algorithm declared (`Algorithm.keeps`). It is replaced whole or not at all. Large state
-is in journals beside it (journal.py), and the file says how much of them belongs to it. Not kept:
-the states of simulated faults, and of modules that draw random numbers.
+and what the algorithm declared (`Algorithm.keeps`). The file is replaced whole or not at all. Large
+state is in journals beside it (journal.py), and the file says how much of each journal belongs to
+it. Not kept: the states of simulated faults, and of modules that draw random numbers.
 """
 
 from __future__ import annotations
@@ -41,22 +41,23 @@ START_OVER = (
 )
 
 
-Writer = Callable[[Callable[[], None]], None]  # does a job a moment later
+Writer = Callable[[Callable[[], None]], None]  # runs a job later, in another thread
 
 
 class CheckpointError(ColonnadeError):
-    """The state of a party could not be kept; the one before still holds."""
+    """A checkpoint could not be written; the one before is still there."""
 
 
 def write(
     path: Path, tensors: dict[str, Tensor], facts: dict[str, Any], *, durable: bool = True
 ) -> None:
-    """Whole or not at all: a full disk leaves what was there before."""
+    """Write a file whole or not at all: if the disk is full, the file that was there stays.
+    `facts`: whatever JSON can hold. `durable`: see `replacing`."""
     _write(path, copies(tensors), facts, durable)
 
 
 def copies(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The values as they are now, to be written whenever."""
+    """Copies of the tensors, which can be written while the originals change."""
     return {name: value.detach().contiguous().clone() for name, value in tensors.items()}
 
 
@@ -82,7 +83,7 @@ def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
 
 
 def facts_of(path: Path) -> dict[str, Any]:
-    """What stands in a file beside its tensors; nothing if the file is broken."""
+    """The facts in a file, without reading its tensors; empty if the file is damaged."""
     try:
         with safetensors.safe_open(path, "pt") as file:  # pyright: ignore[reportPrivateImportUsage]
             return json.loads((file.metadata() or {})["facts"])
@@ -93,7 +94,8 @@ def facts_of(path: Path) -> dict[str, Any]:
 def fitting(
     path: Path, name: str, wanted: Mapping[str, Tensor], found: Mapping[str, Tensor | None]
 ) -> dict[str, Tensor]:
-    """The tensors of a file, if they can take the place of those that are wanted."""
+    """The tensors of a file by the names in `wanted`; InputError if one is missing, differs in
+    shape or dtype from the wanted one, or is not finite."""
     fit: dict[str, Tensor] = {}
     for key, like in wanted.items():
         value = found.get(key)
@@ -124,8 +126,9 @@ class Checkpoint:
     def keep(
         self, net: Network, rounds: int, also: dict[str, Any], writer: Writer | None = None
     ) -> None:
-        """Write the state of the parties here, as it is after so many rounds, with some facts more
-        (`also`). `writer` does the writing a moment later; without it, it is done at once."""
+        """Write the state of the parties here, as it is after so many rounds. `also`: further
+        facts, which `resume` gives back. `writer`: writes in another thread; without it, the files
+        are written before this returns."""
         algorithm, training = self.algorithm, self.algorithm.training
         facts = {"format": FORMAT, "rounds": rounds, "of": fingerprint(algorithm)}
         facts |= {"progress": dict(training.progress), "committed": training.committed}
@@ -140,7 +143,7 @@ class Checkpoint:
             save() if writer is None else writer(save)
 
     def _small(self, net: Network) -> dict[str, dict[str, Tensor]]:
-        """Declared state that is in the file itself, by party."""
+        """Declared state that is written into the checkpoint itself, by party."""
         found: dict[str, dict[str, Tensor]] = {}
         for name, (group, one) in self.algorithm.state.items():
             parties = [group.parties[i] for i in net.here(group)]
@@ -150,7 +153,8 @@ class Checkpoint:
         return found
 
     def _entries(self, net: Network) -> dict[str, dict[str, tuple[bool, dict[str, Tensor]]]]:
-        """What the journals have to add, by party and state; whether that is all of the state."""
+        """The next entry of each journal, by party and state, and whether it holds all of the
+        state."""
         found: dict[str, dict[str, tuple[bool, dict[str, Tensor]]]] = {}
         for name, (group, large) in self.algorithm.state.items():
             parties = [group.parties[i] for i in net.here(group)]
@@ -158,7 +162,7 @@ class Checkpoint:
                 continue
             journals = [self._journal(party, name) for party in parties]
             everything = any(journal.wants_all for journal in journals)
-            news = large.changes()  # also then: what is new is told once
+            news = large.changes()  # asked in any case, so that the same changes are not told again
             news = large.whole() if everything else news
             for party, tensors in zip(parties, news or [{} for _ in parties], strict=True):
                 found.setdefault(party, {})[name] = everything, tensors
@@ -185,7 +189,7 @@ class Checkpoint:
             _write(self.path(party), tensors, facts | {"journals": at}, durable=True)
         except (OSError, CheckpointError) as error:
             for journal in journals.values():
-                journal.incomplete = True  # of what was to be written now, nothing counts
+                journal.incomplete = True  # no checkpoint refers to these entries
             if isinstance(error, CheckpointError):
                 raise
             raise CheckpointError(f"{self.folder}: cannot be written ({error})") from error
@@ -194,8 +198,8 @@ class Checkpoint:
             journal.tidy()
 
     def resume(self, net: Network) -> dict[str, Any] | None:
-        """Take up the state of the parties here, if all of them kept one. The facts that were kept
-        with it (`also`); None: there is nothing to take up."""
+        """Restore the state of the parties here, if all of them have a checkpoint. Returns the
+        facts that were given to `keep` (`also`); None: nothing was restored."""
         algorithm, folder = self.algorithm, self.folder
         parties = state(algorithm, net)
         found = {party: read(self.path(party)) for party in parties}
@@ -277,7 +281,8 @@ def _check_code(folder: Path, kept_with: dict[str, Source], algorithm: Algorithm
 
 
 def fingerprint(algorithm: Algorithm) -> str:
-    """Of what was trained how: settings, public facts of the data, seed, code of the user's own."""
+    """A digest of what decides the training: settings, public facts of the data, seed, and code of
+    the user's own."""
     settings = msgspec.json.encode(algorithm.set, enc_hook=lambda own: getattr(own, "__name__", ""))
     text = settings + repr(algorithm.task).encode()
     if algorithm.own_code:

@@ -1,4 +1,4 @@
-"""Encodings that a label holder collects once, keeps, and learns from alone."""
+"""Encodings that a label holder collects once, keeps, and then learns from by itself."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Receive = Callable[[Network, Batch], Awaitable[Tensor]]
 
 
 class Collection:
-    """Final encodings of the training and validation rows. `receive` is the exchange by which the
-    holder gets those of a batch: [holder, rows, width]; `prepare` is what the holder makes of all
-    of them before it keeps them."""
+    """The final encodings of the training and validation rows. `receive` does the exchange by which
+    the holder gets the encodings of a batch: [holder, rows, width]; `prepare` is applied to all of
+    them before they are kept."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class Collection:
         self.validation = algorithm.keeps(net, "validation", holder, Value(large=True))
 
     async def collect(self, net: Network, part: Part) -> Tensor:
-        """All rows of a part, as they are received. [holder, rows, width]"""
+        """Receive the encodings of all rows of a part of the data. [holder, rows, width]"""
         collected = [torch.zeros(1, 0, self.width)]  # torch.cat takes no empty list
         batches = part.in_order(self.algorithm.predict_rows(net))
         async for batch in net.rounds(batches, unhurried=True):
@@ -51,9 +51,9 @@ class Collection:
         phase: Phase | None = None,
         at_first: Callable[[Tensor], Any] = lambda encodings: None,
     ) -> None:
-        """Collect once. `phase`: in which the training rows are sent, if not in this one.
-        `at_first` is told the training rows as they were received, unless they were kept before a
-        restart."""
+        """Collect all encodings; what was kept before a restart stays. `phase`: the phase in
+        which the training rows are sent, if not that of `net`. `at_first` is called with the
+        encodings of the training rows as received, when they are collected for the first time."""
         data = self.algorithm.data
         train = await self.collect(net if phase is None else net.within(phase), data.train)
         if self.train.value is None:
@@ -63,5 +63,5 @@ class Collection:
         self.validation.set_once(self.prepare(validation))
 
     def read(self, rows: Tensor) -> Tensor:
-        """Training rows. [holder, these rows, width]"""
+        """The kept encodings of some training rows. [holder, these rows, width]"""
         return self.train.read(rows)

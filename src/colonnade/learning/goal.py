@@ -24,13 +24,14 @@ from colonnade.common.metric_names import Weights, check_metric, metrics_of
 from colonnade.learning.metrics import METRICS, Metric
 from colonnade.models.layers import Loss, cross_entropy, number_error
 
-LEAST = 1e-12  # a class that was never seen is not impossible
+LEAST = 1e-12  # probability of a class that no training row has: not 0, whose log is infinite
 LABEL = "label"  # the name of the label's scale among the models of a label holder
 
 
 @dataclass(frozen=True)
 class Goal(ABC):
-    """`metric` is the one that was chosen to decide; None: the usual one of the goal."""
+    """What a model is trained for. `metric`: the metric that the user chose to decide; None: the
+    usual one of the goal."""
 
     classes: int  # 0: the label is a number
     metric: str | None = None
@@ -50,21 +51,22 @@ class Goal(ABC):
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """All that a test tells, the usual one first."""
+        """The metrics of a test, the usual one first."""
         return tuple(METRICS[name] for name in metrics_of(self.classes))
 
     @property
     def usual(self) -> Metric:
+        """The metric that decides unless the user chooses another one."""
         return self.metrics[0]
 
     @property
     def deciding(self) -> Metric:
-        """Decides which version is the best, and is the figure of tables and reports."""
+        """The metric that decides which version is the best, and that tables and reports show."""
         return METRICS[self.metric] if self.metric else self.usual
 
     @property
     def by_row(self) -> Metric:
-        """The deciding metric if it sums up what is known of single rows; else the usual one."""
+        """The deciding metric if it is computed from one value per row; else the usual metric."""
         return self.usual if self.deciding.by_row is None else self.deciding
 
     @abstractmethod
@@ -74,11 +76,11 @@ class Goal(ABC):
 
     @abstractmethod
     def learnt(self, y: Tensor, mean: float, scale: float) -> Tensor:
-        """Labels as a model learns them."""
+        """Labels in the form in which a model learns them. `mean`, `scale`: of a number label."""
 
     @abstractmethod
     def answers(self, outputs: Tensor, mean: float, scale: float) -> Tensor:
-        """Outputs of a head in the unit of the label."""
+        """Outputs of a head as answers: for a number, in the unit of the label."""
 
     @abstractmethod
     def loss(self, answers: Tensor, y: Tensor, scale: float) -> float:
@@ -86,8 +88,8 @@ class Goal(ABC):
 
     @abstractmethod
     def opinion(self, outputs: Tensor) -> Tensor:
-        """Outputs of a head in a form whose mean over several heads makes sense: log-probabilities,
-        or the numbers as they are."""
+        """Outputs of a head in a form that can be averaged over several heads: log-probabilities,
+        or the numbers themselves."""
 
     @abstractmethod
     def row_loss(self, opinions: Tensor, y: Tensor, scale: float) -> Tensor:
@@ -95,12 +97,12 @@ class Goal(ABC):
 
     @abstractmethod
     def prior(self, y: Tensor) -> Tensor:
-        """What the training labels tell of any row: shares of the classes, or the mean of the
-        standardised numbers. [outputs]"""
+        """What is expected of a row of which nothing is known, from the training labels: shares of
+        the classes, or the mean of the standardised numbers. [outputs]"""
 
     @abstractmethod
     def unsure(self, prior: Tensor) -> Tensor:
-        """The opinion of one who knows nothing but the prior. [outputs]"""
+        """The opinion of a model that knows the prior only. [outputs]"""
 
     def measure(
         self, answers: Tensor, y: Tensor, part: str, *, everything: bool, scale: float = 1.0
@@ -117,7 +119,7 @@ class Goal(ABC):
 
 
 class Classes(Goal):
-    """Answers are logits or log-probabilities."""
+    """A class is predicted. Answers are logits or log-probabilities."""
 
     @property
     def name(self) -> str:
@@ -151,7 +153,7 @@ class Classes(Goal):
 
 
 class Number(Goal):
-    """A model learns the standardised label, and answers are in the unit of the label."""
+    """A number is predicted. A model learns the standardised label; answers are in its unit."""
 
     @property
     def name(self) -> str:

@@ -1,7 +1,7 @@
 """Training control of an algorithm in which nobody leads.
 
-Nobody decides for others. How well each aggregator does on the validation rows goes from neighbour
-to neighbour, and from the same figures all draw the same conclusion.
+No party decides for the others. Each aggregator's figures on the validation rows are passed from
+neighbour to neighbour, and all parties draw the same conclusion from the same figures.
 """
 
 from __future__ import annotations
@@ -21,30 +21,31 @@ from colonnade.learning.task import Batch
 from colonnade.learning.training import Decision, Training
 from colonnade.network import ABSENT, Group, Network, is_absent, locally
 
-WITNESSES = 64  # more of them would tell the same, and talk much
-UNKNOWN = 1e30  # a loss
-TIE = 1e-5  # weight of the loss beside a metric: less than one row changes most metrics
-AS_GOOD = 1.1  # times the figure: less than what the choice of validation rows changes
+WITNESSES = 64  # more of them would hardly change the decision, but add many messages
+UNKNOWN = 1e30  # stands for a loss that is not known
+TIE = 1e-5  # weight of the loss beside a metric: smaller than the effect of one row on most metrics
+AS_GOOD = 1.1  # factor between figures that count as equal: other rows would change them more
 
 
 class Witness(NamedTuple):
-    """What an aggregator tells everybody after an epoch."""
+    """What an aggregator tells all parties after an epoch; float, because it is sent as a
+    tensor."""
 
-    heard: float  # 1
+    heard: float  # 1; 0 where nothing came from this aggregator
     loss: float
     value: float  # of the deciding metric
-    best: float  # rounds until the best version that it knows of
-    then: float  # its figure at that time; see `Gossip.figure`
-    life: float  # of its process
-    keeps: float  # whether it keeps its part of the best version
+    best: float  # rounds until the best version that the aggregator knows of
+    then: float  # the aggregator's figure of that version; see `Gossip.figure`
+    life: float  # of the aggregator's process
+    keeps: float  # whether the aggregator keeps its part of that version
     complete: float  # whether all of its neighbours took part in the validation
 
 
 FIGURES = len(Witness._fields)
 
 
-def spread(aggregators: int) -> range:
-    """The witnesses among so many aggregators: all, or evenly spread ones."""
+def evenly_spaced(aggregators: int) -> range:
+    """The numbers of the witnesses among so many aggregators: all, or evenly spaced ones."""
     return range(0, aggregators, -(-aggregators // WITNESSES))
 
 
@@ -52,10 +53,10 @@ class Gossip(Training):
     """The control of a program without a leader."""
 
     async def decide(self, net: Network, batch: Batch, loss: Any) -> Decision:
-        """Everybody hears how the aggregators do, and draws the same conclusion."""
+        """Every party gets the figures of the aggregators, and draws the same conclusion."""
         witnesses = cast(Leaderless, self.algorithm)
         if batch.epoch + 1 >= self.usual:
-            await net.reunite()  # those who are away would lack the best version
+            await net.reunite()  # parties that are away would lack the best version
         apart, so_far = net.within("validation"), self.progress
         mine = await witnesses.validate(apart)
         told = await self.tell_everybody(apart, mine)
@@ -63,8 +64,8 @@ class Gossip(Training):
         before = int(max([so_far["best"] + 1, *(one.best for one in heard)])) - 1
         holders = [one for one in heard if one.keeps and one.best == before + 1]
         complete = all(one.complete for one in heard) and not apart.owing()
-        # Of two versions those decide who have both: one that was away then may be behind now. At
-        # the end a version that all have is preferred to one that is a little better.
+        # Between two versions only witnesses that have both decide: one that was away then may be
+        # behind now. At the end, a version that all have wins over one that is a little better.
         alone = len(holders) < len(heard) and complete and batch.epoch + 1 >= self.usual
         now = sum(self.figure(w.loss, w.value) for w in holders)
         then = sum(w.then for w in holders)
@@ -76,17 +77,17 @@ class Gossip(Training):
             so_far |= {f"then {k}": self.figure(*pair) for k, pair in enumerate(mine.tolist())}
         held = better or len(holders) == len(heard)
         stop, _ = self.when_to_stop(batch, whole=held and complete)
-        lives = int(sum(one.life for one in heard))  # rounds that are done again differ in them
+        lives = int(sum(one.life for one in heard))  # tells a round from its repetition
         return Decision(net.round if better else before, before, stop, (lives, net.round))
 
     def figure(self, loss: float, value: float) -> float:
-        """What decides between two versions, lower is better: the loss, as in the paper, unless the
-        user chose a metric. Then the loss decides between equal values."""
+        """The figure that decides between two versions; lower is better. It is the loss, as in the
+        paper, or the metric that the user chose, with the loss for ties."""
         goal = self.algorithm.task.goal
         return loss if goal.metric is None else goal.deciding.shortfall(value) + TIE * loss
 
     def validation(self, heard: Sequence[Witness]) -> dict[str, float]:
-        """The mean over those who were heard."""
+        """The mean over the witnesses whose figures came."""
         metric = self.algorithm.task.goal.deciding
         if not heard:
             worst = 0.0 if metric.higher else UNKNOWN
@@ -95,11 +96,12 @@ class Gossip(Training):
         return {"validation_loss": loss, f"validation_{metric.key}": value}
 
     def keeps_best(self) -> bool:
+        """Whether the parties here keep their part of the best version."""
         return self.versions.newest_of(int(self.progress["best"])) is not None
 
     async def tell_everybody(self, net: Network, found: Tensor) -> Tensor:
-        """From neighbour to neighbour, until everybody knows of every witness. [figures,
-        witnesses]"""
+        """Pass the figures of the witnesses from neighbour to neighbour, until every party has all
+        of them. [figures, witnesses]"""
         a, best = cast(Leaderless, self.algorithm), self.progress["best"] + 1
         here = list(net.here(a.devices))
         told: Any = torch.zeros(len(here), FIGURES, len(a.witnesses)) if here else ABSENT
@@ -119,8 +121,8 @@ class Gossip(Training):
 
 class Leaderless(Algorithm):
     """An algorithm in which nobody leads. Its column holders are devices on a graph; some of them
-    aggregate, have the labels, and may be witnesses. The entity is somebody outside who must know
-    when to ask; a real federation has none."""
+    aggregate, have the labels, and may be witnesses. The entity stands outside, asks for
+    predictions, and must know when the training is over; a real federation has none."""
 
     led: ClassVar[bool] = False
     control: ClassVar[type[Training]] = Gossip
@@ -165,7 +167,7 @@ class Leaderless(Algorithm):
     @property
     def witnesses(self) -> range:
         """Which aggregators are witnesses."""
-        return spread(len(self.chosen))
+        return evenly_spaced(len(self.chosen))
 
     @property
     def witness_count(self) -> int:
@@ -173,4 +175,4 @@ class Leaderless(Algorithm):
 
     @abstractmethod
     async def validate(self, net: Network) -> Any:
-        """Loss and deciding metric of every aggregator by itself. [aggregators here, 2]"""
+        """Loss and deciding metric of each aggregator's own model. [aggregators here, 2]"""

@@ -1,9 +1,9 @@
 """Large state on disk: a file to which every checkpoint adds what has changed.
 
-A checkpoint says how long the journal was when it was written. What a crash leaves behind that
-length belongs to no checkpoint and is cut off. A journal that has become twice as long as its first
-entry begins anew, with all of the state in the first entry; the old file is deleted when a
-checkpoint refers to the new one.
+A checkpoint holds the length that the journal had when the checkpoint was written. What a crash
+leaves beyond that length belongs to no checkpoint and is cut off. A journal that is more than twice
+as long as its first entry continues in a new file, whose first entry holds all of the state; the
+old file is deleted when a checkpoint refers to the new one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from colonnade.errors import InputError
 from colonnade.learning.state import Tensors
 
 SUFFIX = ".journal"
-HEAD = 8  # bytes that tell the size of an entry
+HEAD = 8  # bytes before an entry, which hold its size
 SLACK = 2**20  # bytes; a journal may be so much longer than twice its first entry
 
 
@@ -35,7 +35,7 @@ class Journal:
 
     @property
     def at(self) -> tuple[int, int]:
-        """What a checkpoint has to remember."""
+        """Number and length of the file, which a checkpoint holds."""
         return self.number, self.length
 
     @property
@@ -48,8 +48,8 @@ class Journal:
         self.number, self.length, self.first = self.number + 1, 0, 0
 
     def add(self, tensors: Tensors) -> None:
-        """Written durably when this returns. OSError: nothing was added, as far as checkpoints
-        go."""
+        """Add an entry; it is on the disk when this returns. OSError: it was not added, and the
+        next entry takes its place."""
         data = safetensors.torch.save({k: v.contiguous() for k, v in tensors.items()})
         path = self.path(self.number)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -63,7 +63,7 @@ class Journal:
         self.first = self.first or self.length
 
     def read(self, number: int, length: int) -> Iterator[Tensors]:
-        """The entries that a checkpoint refers to."""
+        """The entries that a checkpoint refers to; the next entry is added after them."""
         self.number, self.length, self.incomplete = number, length, False
         path = self.path(number)
         if not length:

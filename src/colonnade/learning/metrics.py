@@ -19,7 +19,7 @@ from torch import Tensor
 from colonnade.common.metric_names import LOWER, key_of
 
 BINS = 15  # of the calibration error, equally wide
-GROUPS = 10  # of rows, left out in turn to find the error of a metric
+GROUPS = 10  # of rows, left out in turn to find the standard error of a metric
 
 ByRow = Callable[[Tensor, Tensor], Tensor]  # [..., rows, outputs], [rows] → [..., rows]
 Total = Callable[[Tensor, Tensor], Tensor]  # [rows], y → a number
@@ -27,8 +27,8 @@ Total = Callable[[Tensor, Tensor], Tensor]  # [rows], y → a number
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric, and which way is better. Either `total` sums up what `by_row` says of each row, or
-    `total` is of the answers themselves."""
+    """A metric. With `by_row`, `total` takes one value per row, which `by_row` computes; without
+    it, `total` takes the answers themselves."""
 
     name: str
     total: Total
@@ -49,11 +49,11 @@ class Metric:
         return float(self.total(rows, y))
 
     def score(self, value: float) -> float:
-        """Higher is better."""
+        """The value with such a sign that higher is better."""
         return value if self.higher else -value
 
     def shortfall(self, value: float) -> float:
-        """0 at best, and higher is worse."""
+        """The value in such a form that lower is better, and 0 is best."""
         return 1 - value if self.higher else value
 
     def error(self, answers: Tensor, y: Tensor) -> float:
@@ -80,7 +80,7 @@ def right(answers: Tensor, y: Tensor) -> Tensor:
     return (answers.argmax(-1) == y).double()
 
 
-def surprise(answers: Tensor, y: Tensor) -> Tensor:
+def log_loss_by_row(answers: Tensor, y: Tensor) -> Tensor:
     """Minus the logarithm of the probability of the true class."""
     log_p = F.log_softmax(answers.double(), -1)
     return -log_p.gather(-1, y.expand(answers.shape[:-1])[..., None])[..., 0]
@@ -175,7 +175,7 @@ METRICS: dict[str, Metric] = {
         Metric("balanced_accuracy", _mean_by_class, right),
         Metric("auc", _area),
         Metric("f1", _f1),
-        Metric("log_loss", _mean, surprise),
+        Metric("log_loss", _mean, log_loss_by_row),
         Metric("calibration_error", _calibration),
         Metric("rmse", _root_mean, squared),
         Metric("mae", _mean, absolute),

@@ -1,11 +1,11 @@
-"""What a party learns without labels: an encoder, by an objective of its own.
+"""Objectives by which a party learns an encoder without labels.
 
-`autoencoder`: a decoder gives the inputs back. `simclr`: two views of a row are told from all other
-rows (Chen et al., "A simple framework for contrastive learning of visual representations", 2020).
-`barlow`: two views of a row agree, and no feature repeats another (Zbontar et al., "Barlow Twins",
-2021). `noise`: every row is led to a random point of the unit sphere, and rows of a batch exchange
-their points where that shortens the way (Bojanowski and Joulin, "Unsupervised learning by
-predicting noise", 2017), as in FedOnce.
+`autoencoder`: a decoder reconstructs the inputs. `simclr`: two views of a row are told from all
+other rows (Chen et al., "A simple framework for contrastive learning of visual representations",
+2020). `barlow`: two views of a row agree, and no feature repeats another (Zbontar et al., "Barlow
+Twins", 2021). `noise`: every row is mapped to a random point of the unit sphere, its target, and
+rows of a batch exchange targets where that brings them nearer (Bojanowski and Joulin, "Unsupervised
+learning by predicting noise", 2017), as in FedOnce.
 
 Nothing here is sent: an objective concerns one party at a time.
 """
@@ -48,14 +48,14 @@ Factory = Callable[[int], nn.Module]
 
 @dataclass(frozen=True)
 class Pupils:
-    """A group whose members learn encoders, and what public facts that takes, by member."""
+    """A group whose members learn encoders, and the public facts that this needs, by member."""
 
     group: Group
     shapes: tuple[tuple[int, ...], ...]  # of an input: (width,) or (channels, height, width)
     codes: tuple[int, ...]  # widths of the encodings
     encoder: Factory
     decoder: Factory
-    names: tuple[str, str] = ("encoder", "decoder")  # of their models
+    names: tuple[str, str] = ("encoder", "decoder")  # of the stacks
 
     @classmethod
     def of_columns(cls, clients: Group, task: Task, encoder: Any, decoder: Any) -> Pupils:
@@ -75,12 +75,12 @@ class Pupils:
 
 
 class Objective(ABC):
-    """The encoders of a group and the models beside them that are needed to learn alone."""
+    """The encoders of a group, and the helper models with which they learn without labels."""
 
     name: ClassVar[str]
 
     def __init__(self, algorithm: Algorithm, net: Network, pupils: Pupils, **rule: Any) -> None:
-        """`rule`: overrides of the optimiser."""
+        """`rule`: settings of the optimiser that differ from the usual ones."""
         self.pupils, self.seed = pupils, algorithm.task.seed
         self.here = net.here(pupils.group)
         first, second = pupils.names
@@ -93,7 +93,8 @@ class Objective(ABC):
 
     @abstractmethod
     def helper(self, member: int) -> nn.Module:
-        """What stands on a member's encoder while it learns: a decoder or a projector."""
+        """The model that takes the encoder's output while a member learns: a decoder or a
+        projector."""
 
     async def learn_alone(self, net: Network, data: Holding, batches: LocalBatches) -> None:
         """Every member learns by itself, on its own columns; nothing is sent."""
@@ -103,15 +104,15 @@ class Objective(ABC):
 
     @abstractmethod
     def encode(self, x: Tensor) -> Tensor:
-        """Encodings of the rows that are learnt from next. [members here, rows, width]"""
+        """Encodings of rows that `learn` is called with next. [members here, rows, width]"""
 
     @abstractmethod
     def learn(
         self, x: Tensor, round: int, rows: Tensor = NO_ROWS, where: Tensor | None = None
     ) -> None:
-        """One step for the members where `where`, or else for those that are up. `rows` tells the
-        rows of x apart, where the objective keeps something for each; `round` tells the steps
-        apart."""
+        """One step for the members where `where` is True; without it, for those that are up.
+        `rows`: the numbers of the rows of x, for an objective that keeps something for each row;
+        `round`: the number of the step, for its randomness."""
 
     def predict(self, x: Tensor) -> Tensor:
         return self.encoders.predict(x)
@@ -155,8 +156,8 @@ class TwoViews(Objective):
     """Two views of every row, and a projector to the space in which they are compared."""
 
     def helper(self, member: int) -> nn.Module:
-        # Batch statistics only: the projector is never used on its own. No bias before them: it
-        # would be subtracted again, and Adam would make steps of its rounding errors.
+        # Batch statistics only: the projector is used in training only. No bias before a
+        # normalisation, which would subtract it: Adam would turn rounding errors into steps.
         norm = lambda: nn.BatchNorm1d(PROJECTION, track_running_stats=False)  # noqa: E731
         first = nn.Linear(self.pupils.codes[member], PROJECTION, bias=False)
         second = nn.Linear(PROJECTION, PROJECTION, bias=False)
@@ -187,7 +188,7 @@ class TwoViews(Objective):
     @staticmethod
     @abstractmethod
     def disagreement(z: Tensor, _: Tensor) -> Tensor:
-        """Of the first half of the rows with the second. [members, 2 · rows, width] → [members]"""
+        """The loss of two views, the halves of z: [members, 2 · rows, width] → [members]"""
 
 
 class SimCLR(TwoViews):
@@ -218,9 +219,9 @@ class BarlowTwins(TwoViews):
         return (weight * off).sum((1, 2))
 
 
-class Noise(Objective):
-    """The encoder's output is mapped linearly and brought to length 1 before it is compared with
-    its target: so any encoder will do, also one that ends in a ReLU."""
+class NoiseTargets(Objective):
+    """The encoder's output is mapped linearly and scaled to length 1 before it is compared with its
+    target, so that any encoder can be used, also one that ends in a ReLU."""
 
     name = "noise"
 
@@ -259,7 +260,7 @@ class Noise(Objective):
 
     @local
     def reassign(self, h: Tensor, where: Tensor, rows: Tensor) -> None:
-        """The exchange of points within the batch that brings rows and points nearest."""
+        """Exchange targets within the batch so that rows and targets are nearest in total."""
         from scipy.optimize import linear_sum_assignment
 
         z = F.normalize(self.helpers.predict(h.detach()), dim=2)
@@ -276,8 +277,8 @@ def distance(z: Tensor, target: Tensor) -> Tensor:
 
 
 def view(x: Tensor, shape: Sequence[int], stream: torch.Generator) -> Tensor:
-    """Rows as seen another time: images shifted (what leaves the frame is cropped), tables with
-    entries left out; both with noise. [rows, width]"""
+    """A random view of rows: images are shifted (what leaves the frame is cropped), entries of
+    tables are set to 0; noise is added to both. [rows, width]"""
     noise = NOISE * torch.randn(x.shape, generator=stream)
     if len(shape) == 3:
         return (shifted(x.view(-1, *shape), stream).flatten(1) + noise).clamp(0, 1)
@@ -306,5 +307,5 @@ def _standardised(z: Tensor) -> Tensor:
 
 
 OBJECTIVES: dict[str, type[Objective]] = {
-    kind.name: kind for kind in (Autoencoder, SimCLR, BarlowTwins, Noise)
+    kind.name: kind for kind in (Autoencoder, SimCLR, BarlowTwins, NoiseTargets)
 }

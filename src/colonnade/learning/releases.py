@@ -1,10 +1,10 @@
 """Noise on the encodings that column holders send, and how often each row has left.
 
 With the setting `noise`, everything that an algorithm sends over an exchange of encodings passes
-here: it is clipped, noise is added, and its rows are counted. Algorithms need not do anything for
-it. Each training and validation row is counted by itself: the network knows which rows the present
-round is about. Test rows leave together. A message that a fault keeps from leaving is counted as
-well.
+`Releases.leave`: it is clipped, noise is added, and its rows are counted. The algorithm does
+nothing for it. Each training and validation row is counted by itself, because the network knows
+which rows the present round is about; of test rows only the total is counted. A message that a
+simulated fault keeps from leaving is counted as well.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ PART_NAMES = {"train": "training rows", "validation": "validation rows", "test":
 
 
 class RowsLeft:
-    """How often each training and validation row left; of test rows, how many left. The same at
-    every member here. It is kept as declared state (state.py)."""
+    """How often each training and validation row has left, and how many test rows have left. The
+    counts are the same at every member here. They are kept as declared state (state.py)."""
 
     large, members = False, 0
 
@@ -53,13 +53,13 @@ class RowsLeft:
         self.counts = {part: torch.zeros(rows[part], dtype=torch.int32) for part in counted}
 
     def times(self, part: str) -> int:
-        """How often the row of this part left that left most often."""
+        """How often the row of this part that left most often has left."""
         if part not in self.counts:
             return -(-self.tested // max(1, self.rows[part]))
         return int(self.counts[part].max()) if self.rows[part] else 0
 
     def after(self, part: str, which: Tensor | slice) -> int:
-        """How often the most frequent of these rows will have left, when they leave once more."""
+        """The largest count of these rows after they leave once more."""
         return int(self.counts[part][which].max()) + 1
 
     def add(self, part: str, which: Tensor | slice, rows: int) -> None:
@@ -86,12 +86,12 @@ class RowsLeft:
 
 
 class Releases:
-    """See the module. It is the gate of the channels of encodings."""
+    """Adds noise to encodings and counts releases: the gate of the channels of encodings."""
 
     def __init__(self, algorithm: Algorithm, noise: Noise) -> None:
         self.algorithm, self.noise = algorithm, noise
         self.left = RowsLeft(algorithm.task.rows)
-        # Told before rows leave more often than before: a real party writes that down.
+        # Called before the largest count of a part grows: a real party writes it to the disk.
         self.reserve: Callable[[str, int], None] = lambda part, times: None
         self.stopped = False  # the training ended because the budget was used up
         self._told = False
@@ -122,7 +122,8 @@ class Releases:
             )
 
     def join(self, net: Network) -> None:
-        """Column holders, and a label holder that leads, keep the count through a crash."""
+        """Declare the counts as state, which column holders, and a label holder that leads, keep
+        through a crash."""
         a = self.algorithm
         parties = (*a.columns.parties, *(a.labels.parties if a.led else ()))
         self.algorithm.keeps(
@@ -132,13 +133,13 @@ class Releases:
     # -- how much noise ---------------------------------------------------------------------------
 
     def _planned(self, epochs: int) -> int:
-        """Releases of the row that leaves most often."""
+        """Planned releases of the row that leaves most often in so many epochs."""
         planned, rows = self.algorithm.planned_releases(epochs), self.algorithm.task.rows
         return max(times for part, times in planned.items() if rows[part])
 
     @cached_property
     def allowed(self) -> float:
-        """Releases of one row, at most; without `epsilon` as many as there are."""
+        """The largest number of releases of one row; infinite without `epsilon`."""
         if self.noise.epsilon is None:
             return math.inf
         return self.noise.releases or self._planned(self.algorithm.training.batches.epochs)
@@ -158,6 +159,8 @@ class Releases:
     def leave(
         self, net: Network, value: Tensor | Absent, channel: Channel, rows: int, where: Where
     ) -> tuple[Tensor | Absent, Where]:
+        """What a channel sends in place of `value`: clipped, with noise, and counted; nothing where
+        the budget is used up."""
         part, here = PARTS[net.phase], net.here(channel.src)
         which = _rows_of(net, rows)
         if part in self.left.counts:
@@ -183,8 +186,8 @@ class Releases:
     # -- the budget -------------------------------------------------------------------------------
 
     def last_epoch(self, epoch: int) -> bool:
-        """Whether the budget does not suffice for the epoch after this one. Rounds that were done
-        again count where somebody leads; else everybody must come to the same conclusion."""
+        """Whether the budget does not suffice for the epoch after this one. With a leader, repeated
+        rounds count, too; without one they do not, because all parties must conclude the same."""
         if self.allowed == math.inf:
             return False
         planned = self.algorithm.planned_releases(epoch + 1)
@@ -195,7 +198,7 @@ class Releases:
         return any(after[p] > planned[p] and after[p] + more > self.allowed for p in parts)
 
     def stop(self) -> None:
-        """The training ends because of the budget."""
+        """Note and log that the training ends because the budget is used up."""
         self.stopped = True
         log.info("%s; training ends, with the best model so far", self._used_up("train"))
 
@@ -212,7 +215,8 @@ class Releases:
     # -- what results tell ------------------------------------------------------------------------
 
     def facts(self) -> dict[str, Any]:
-        """Noise, and ε of the row that left most often, as far as this process knows."""
+        """For the results: the noise, and ε of the row that left most often, as far as this process
+        knows."""
         noise, times = self.noise, {part: self.left.times(part) for part in PART_NAMES}
         z = accountant.multiplier(noise.clip, self.sigma)
         epsilon = accountant.epsilon(z, max(times.values()), noise.delta)
@@ -232,6 +236,6 @@ class Releases:
 
 
 def _rows_of(net: Network, rows: int) -> Tensor | slice:
-    """Which rows leave: those of the present round; where that is not known, all."""
+    """Which rows leave: those of the present round; all rows where that is not known."""
     found = getattr(net.item, "rows", None)
     return found if isinstance(found, Tensor) and len(found) == rows else slice(None)

@@ -1,4 +1,4 @@
-"""A memory of batches that a party may train on again; state in the sense of state.py."""
+"""A replay buffer: batches that a party may train on again. It is declared state (state.py)."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ class Replay:
         self.most, self.rows, self.width = most, rows, width
         self.members = 0
         self._batches: defaultdict[int, list[Tensor]] = defaultdict(list)  # by member
-        self._new: Counter[int] = Counter()  # batches that came since `changes` was asked
+        self._new: Counter[int] = Counter()  # by member: batches since the last call of `changes`
 
     @property
     def kept(self) -> list[list[Tensor]]:
-        """By member here, the oldest first."""
+        """The batches of each member here, the oldest first."""
         return [self._batches[i] for i in range(self.members)]
 
     def append(self, b: Tensor, up: Tensor) -> None:
-        """b is [members here, rows, width]; one that is down drops it."""
+        """Add a batch: b is [members here, rows, width]. Members that are not `up` do not keep
+        theirs."""
         if self.most == 0 or b.shape[1] < self.rows:
             return
         for i, (kept, batch, alive) in enumerate(zip(self.kept, b, up.tolist(), strict=True)):
@@ -43,7 +44,7 @@ class Replay:
             del kept[: -self.most]
 
     def forget(self) -> None:
-        """What nobody will read again may be gigabytes."""
+        """Drop all batches, which may take gigabytes, when they will not be read again."""
         for kept in self._batches.values():
             kept.clear()
         self._new.clear()
@@ -71,11 +72,11 @@ class Replay:
 
     @property
     def filled(self) -> Tensor:
-        """[members here] bool"""
+        """Which members have a batch. [members here] bool"""
         return torch.tensor([bool(kept) for kept in self.kept], dtype=torch.bool)
 
     def read(self, t: int) -> Tensor:
-        """Each member's t-th batch, round and round: -1 is the newest."""
+        """Each member's t-th batch, modulo the number of its batches; -1 is the newest."""
         if not self.members:
             return cast(Tensor, ABSENT)
         empty = torch.zeros(self.rows, self.width)

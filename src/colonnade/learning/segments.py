@@ -1,8 +1,8 @@
-"""Rows cut into segments that are computed on together.
+"""Rows cut into segments that are computed on together (FedVS).
 
-A code with K segments hides row r of every segment in one coded row. A batch of coded rows is
-therefore K times as many rows of the data. The last segments may be padded; padding is never part
-of a batch's rows.
+A code with K segments encodes row r of all K segments in one coded row. A batch of coded rows
+therefore stands for K times as many rows of the data. The last segments may be padded; padding is
+never part of a batch's rows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Segments:
 
     @property
     def length(self) -> int:
-        """So many coded rows."""
+        """Rows of a segment, which is the number of coded rows."""
         return -(-self.rows // self.count)
 
     def cut(self, x: Tensor) -> Tensor:
@@ -33,9 +33,9 @@ class Segments:
         padded = F.pad(x, (0, 0, 0, self.count * self.length - self.rows))
         return padded.unflatten(1, (self.count, self.length)).transpose(0, 1)
 
-    def spread(self, coded: Tensor) -> tuple[Tensor, Tensor]:
-        """The rows behind coded rows, segment by segment, and where among them (padding included)
-        they stand."""
+    def rows_behind(self, coded: Tensor) -> tuple[Tensor, Tensor]:
+        """The rows of the data that coded rows stand for, segment by segment, without padding; and
+        the positions of these rows among all of them, padding included."""
         starts = torch.arange(self.count)[:, None] * self.length
         rows = (starts + coded).flatten()
         places = (rows < self.rows).nonzero()[:, 0]
@@ -44,10 +44,10 @@ class Segments:
 
 @dataclass
 class CodedBatch(Batch):
-    """A batch of coded rows: `rows` are those of the data behind them."""
+    """A batch of coded rows: `rows` are the rows of the data that they stand for."""
 
     coded: Tensor = field(default_factory=lambda: torch.arange(0))
-    places: Tensor = field(default_factory=lambda: torch.arange(0))  # see `Segments.spread`
+    places: Tensor = field(default_factory=lambda: torch.arange(0))  # by `Segments.rows_behind`
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class CodedBatches(Batches):
 
     def __getitem__(self, round: int) -> CodedBatch:
         drawn = super().__getitem__(round)
-        rows, places = self.segments.spread(drawn.rows)
+        rows, places = self.segments.rows_behind(drawn.rows)
         return CodedBatch(rows, drawn.epoch, drawn.last, coded=drawn.rows, places=places)
 
 
@@ -76,5 +76,5 @@ class CodedInOrder:
     def __getitem__(self, round: int) -> CodedBatch:
         end = min((round + 1) * self.size, self.segments.length)
         coded = torch.arange(round * self.size, end)
-        rows, places = self.segments.spread(coded)
+        rows, places = self.segments.rows_behind(coded)
         return CodedBatch(rows, part=self.part, coded=coded, places=places)

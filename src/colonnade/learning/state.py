@@ -1,12 +1,12 @@
-"""What a party must still know after a crash, beside its models and optimisers.
+"""Declared state: what a party must still know after a crash, beside its models and optimisers.
 
-An algorithm declares it once, in `build`, and uses it like any other object:
+An algorithm declares its state once, in `build`, and uses it like any other object:
 
 self.newest = self.keeps(net, "newest", self.server, Register())
 
-Every checkpoint then holds it, at each party of the group, and a party that starts again has it
-back before its first round. State that is `large` is written as it changes: a checkpoint adds what
-is new to a journal (journal.py). Small state is written whole with each checkpoint.
+Every checkpoint of a party of the group then holds the state, and a party that starts again has it
+back before its first round. State that is `large` is written incrementally: a checkpoint adds the
+changes to a journal (journal.py). Small state is written whole with each checkpoint.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ Tensors = dict[str, Tensor]
 
 
 class State(Protocol):
-    """What the members of a group here remember: lists have one entry per member, in their order;
-    an empty list says that there is nothing. Tensors that were given out do not change any more."""
+    """State of the members of a group that run here. Lists have one entry per member, in the order
+    of the group; an empty list means that there is nothing to write. Tensors that `whole` or
+    `changes` returned must not change afterwards."""
 
     members: int  # here; set by `Algorithm.keeps`
 
@@ -36,11 +37,12 @@ class State(Protocol):
         ...
 
     def changes(self) -> list[Tensors]:
-        """What is new since this was last asked. Asked of large state only."""
+        """What is new since the last call. Called for large state only."""
         ...
 
     def restore(self, found: Sequence[Tensors]) -> None:
-        """Take up what `whole` or `changes` gave; several `changes` in their order."""
+        """Restore what `whole` or `changes` returned; called for several `changes` in their
+        order."""
         ...
 
 
@@ -49,20 +51,20 @@ class Value:
 
     def __init__(self, *, large: bool = False) -> None:
         self.large, self.members = large, 0
-        self.value: Any = None  # or ABSENT: there is no member here
+        self.value: Any = None  # ABSENT once it is set, if there is no member here
         self._changed = False
 
     def set(self, value: Any) -> None:
         self.value, self._changed = value if self.members else ABSENT, True
 
     def set_once(self, value: Any) -> None:
-        """What was kept before holds: after a restart, exchanges that lie in the past bring
-        nothing."""
+        """Set the value unless it has one. After a restart, exchanges of past rounds bring nothing,
+        so the restored value must stay."""
         if self.value is None:
             self.set(value)
 
     def read(self, rows: Tensor) -> Tensor:
-        """Where the second axis is over rows: [members here, these rows, ...]"""
+        """Some rows of a value whose second axis is over rows. [members here, these rows, ...]"""
         return self.value.index_select(1, rows)
 
     def whole(self) -> list[Tensors]:

@@ -19,8 +19,8 @@ from colonnade.network import ABSENT, Delays, Group, Network
 
 @dataclass(frozen=True)
 class Task:
-    """What every party knows: who holds how many columns, how many rows and classes there are, what
-    decides, the seed."""
+    """What every party knows: the column holders and the widths of their columns, the numbers of
+    rows and classes, the deciding metric, the seed."""
 
     clients: tuple[str, ...]
     widths: tuple[int, ...]
@@ -28,15 +28,15 @@ class Task:
     classes: int  # 0: the label is a number
     rows: dict[str, int]  # train, validation, test, extra (per client)
     seed: int
-    # Who plays in the groups that hold no columns, by group; else they have names of their own.
+    # Parties of the groups that hold no columns, by group; other groups have the usual names.
     players: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    metric: str | None = None  # the one chosen to decide; None: the usual one of the goal
+    metric: str | None = None  # that the user chose to decide; None: the usual one of the goal
     weights: Weights | None = None  # of classes
     delays: Delays = field(default_factory=Delays)  # as configured for a simulation
 
     @cached_property
     def goal(self) -> Goal:
-        """Where loss, outputs and metrics come from."""
+        """The goal, which gives loss, outputs and metrics."""
         return goal_of(self.classes, self.metric, self.weights)
 
     @property
@@ -63,13 +63,13 @@ class Task:
 
 @dataclass
 class Batch:
-    """Some rows of a part of the data, as far as they are here."""
+    """Some rows of a part of the data; columns and labels that are not here are absent."""
 
     rows: Tensor  # indices
     epoch: int = 0
     last: bool = True  # of its epoch
     part: Part | None = None
-    loss: Any = 0.0  # what the training reports, by member of a group that learns with labels
+    loss: Any = 0.0  # for the training curve, by member of a group that learns with labels
     batches: int = 1  # whose losses are added up in `loss`
 
     def __len__(self) -> int:
@@ -83,15 +83,16 @@ class Batch:
 
     @property
     def y(self) -> Any:
-        """[rows] where the labels are, else absent. In the training, numbers are standardised."""
+        """[rows] where the labels are, else absent. Number labels of training rows are
+        standardised."""
         assert self.part is not None
         return self.part.y.index_select(0, self.rows)
 
 
 @dataclass(frozen=True)
 class Batches:
-    """Rows for each round, drawn from the shared seed: a party that was away knows them all the
-    same."""
+    """Rows for each round, drawn from the shared seed, so that a party that was away knows them,
+    too."""
 
     rows: int
     size: int
@@ -115,7 +116,7 @@ class Batches:
         if known is None or known[0] != epoch:
             stream = torch_stream(self.seed, "batches", epoch)
             known = (epoch, torch.randperm(self.rows, generator=stream))
-            self.__dict__["_known"] = known  # frozen to its users; this is only a memory
+            self.__dict__["_known"] = known  # a cache: the frozen fields do not change
         return known[1]
 
 
@@ -123,13 +124,13 @@ class Batches:
 class LocalBatch:
     rows: Tensor
     epoch: int
-    aligned: bool  # rows that every client has; else rows that are each client's own
+    aligned: bool  # True: rows that every client has; False: each client's own rows
 
 
 @dataclass(frozen=True)
 class LocalBatches:
-    """An epoch of clients on their own: the batches of aligned rows and those of own rows, in a
-    shuffled order."""
+    """Batches with which clients learn alone: in each epoch those of aligned rows and those of the
+    clients' own rows, in a shuffled order."""
 
     aligned: Batches
     own: Batches | None
@@ -163,7 +164,7 @@ class LocalBatches:
 
 @dataclass(frozen=True)
 class Part:
-    """One part of the data (train, validation or test), as far as it is here."""
+    """One part of the data (train, validation, test or extra); what is not here is absent."""
 
     x: Any  # [column holders here, rows, width] or absent
     y: Any  # [rows] where the labels are, else absent
@@ -198,8 +199,8 @@ class Holding:
     extra: Part  # rows of each client's own, without labels
 
     def alone(self, batch: LocalBatch) -> tuple[Any, Tensor]:
-        """What a batch of column holders on their own is: the columns [column holders here, rows,
-        width], and numbers that tell all rows apart, aligned or not."""
+        """The content of a local batch: columns [column holders here, rows, width], and row numbers
+        that differ between all aligned and own rows."""
         if batch.aligned:
             return self.train.x.index_select(1, batch.rows), batch.rows
         return self.extra.x.index_select(1, batch.rows), self.train.rows + batch.rows
@@ -214,7 +215,7 @@ class Holding:
         *,
         pooled: bool = False,
     ) -> Holding:
-        """What the members here hold. `pooled`: one member holds all columns."""
+        """The data of the members that run here. `pooled`: one member holds all columns."""
         parts = (data.train, data.validation, data.test)
         extra = Part(ABSENT, ABSENT, min((len(x) for x in data.extra), default=0))
         if extra.rows and net.here(columns) and not pooled:

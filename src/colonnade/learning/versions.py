@@ -1,9 +1,10 @@
 """Versions of a model: the parts that the parties here keep, and which version is the best.
 
-A part is a copy of all models of the parties here, taken after some round. In a real federation it
-is written to the disk before anybody is told that it is kept. The label holder chooses among the
-versions that were *committed*: announced by the label holder, and kept on disk by every party that
-took part when the version was measured. In a simulation every party keeps every version at once.
+A part is a copy of all models of the parties here, taken after some round. In a real federation a
+party writes it to the disk before it tells the others that it keeps it. The label holder chooses
+among the versions that were *committed*: announced by the label holder, and kept on disk by every
+party that took part when the version was measured. In a simulation every party keeps every version
+at once.
 """
 
 from __future__ import annotations
@@ -38,11 +39,11 @@ class Versions:
         self.parts: dict[Version, Part | None] = {}  # None: on disk only
         self.unwritten: set[Version] = set()
         self.final: Version | None = None  # the part that does not change any more
-        self.used: Version | None = None  # whose models the stacks hold, once trained
-        self.store: Store | None = None  # None: memory is enough
+        self.used: Version | None = None  # the version that the stacks hold, once trained
+        self.store: Store | None = None  # None: parts are in memory only
 
     def take(self, net: Network, version: Version, *, final: bool = False) -> None:
-        """Keep the models as they are now, and say so."""
+        """Keep a copy of the models as a part of this version, and announce it."""
         stacks = self.algorithm.stacks.items()
         self.parts[version] = {name: stack.snapshot() for name, (_, stack) in stacks}
         self.unwritten.add(version)
@@ -51,20 +52,19 @@ class Versions:
         self.write(net)
 
     def recall(self) -> None:
-        """After a restart: what is on the disk."""
+        """After a restart: find the parts that are on the disk."""
         if self.store is None:
             return
         found = self.store.known()
         self.parts |= dict.fromkeys(found)
         self.final = max((v for v, facts in found.items() if facts["final"]), default=None)
         if found:
-            self.algorithm.training.ballot.restore(
-                found[max(found)]["ballot"]
-            )  # newer than a checkpoint's
+            newest = found[max(found)]  # newer than the checkpoint
+            self.algorithm.training.ballot.restore(newest["ballot"])
 
     def write(self, net: Network) -> None:
-        """Write what is not on the disk yet, and tell everybody what is kept. A full disk leaves
-        parts in memory, for the next attempt."""
+        """Write the parts that are not on the disk yet, and announce which parts are kept. If the
+        disk is full, parts stay in memory until the next attempt."""
         for version in sorted(self.unwritten):
             part = self.parts[version]
             try:
@@ -76,12 +76,13 @@ class Versions:
         self.announce(net)
 
     def announce(self, net: Network) -> None:
+        """Tell everybody which parts are kept."""
         kept = [Kept(v, v not in self.unwritten, v == self.final) for v in sorted(self.parts)]
         net.announce(Parts(tuple(kept), committed=self.algorithm.training.committed))
 
     def keep_only(self, rounds: Iterable[int]) -> None:
-        """Forget the versions of other rounds. A party that has none of these keeps its newest, so
-        that it can say what it has."""
+        """Forget the versions of other rounds. A party that has none of these rounds keeps its
+        newest version, so that it can say what it has."""
         wanted = set(rounds)
         if self.parts and not any(round in wanted for _, round in self.parts):
             wanted.add(max(self.parts)[1])
@@ -92,7 +93,8 @@ class Versions:
                 self.store.delete(version)
 
     def serving(self, version: Version) -> Version | None:
-        """The part that belongs to a version; None if this party has none."""
+        """The version under which the part of this version is kept: a final part serves later
+        versions, too. None if no part is kept."""
         for kept in self.parts:
             if Kept(kept, final=kept == self.final).serves(version):
                 return kept
@@ -113,6 +115,7 @@ class Versions:
         return True
 
     def load(self, version: Version) -> None:
+        """Load the part that is kept under this version into the stacks."""
         part = self.parts[version]
         if part is None:
             assert self.store is not None
@@ -120,10 +123,10 @@ class Versions:
         for name, snapshot in part.items():
             self.algorithm.stacks[name][1].restore(snapshot)
 
-    # -- where they have no files of their own, parts are in the checkpoints ----------------------
+    # -- without a store, parts are in the checkpoints --------------------------------------------
 
     def tensors(self, net: Network, party: str) -> dict[str, Tensor]:
-        """The parts of one party, by name."""
+        """The parts of one party as named tensors, for its checkpoint."""
         found: dict[str, Tensor] = {}
         for version, part in self.parts.items() if self.store is None else ():
             for name, members in (part or {}).items():
@@ -135,7 +138,7 @@ class Versions:
         return found
 
     def take_up(self, net: Network, files: dict[str, dict[str, Tensor]]) -> None:
-        """The inverse of `tensors`, for all parties here."""
+        """The inverse of `tensors`, for all parties here: `files` are their checkpoints."""
         for party, tensors in files.items():
             for key, value in tensors.items():
                 if key.startswith(PART):
@@ -187,8 +190,8 @@ class Store:
         return part
 
     def known(self) -> dict[Version, dict[str, Any]]:
-        """The versions on disk, and what is written beside them. Those of other settings are not
-        ours to use, nor to delete."""
+        """The versions on disk, each with the facts in its file. Files of a training with other
+        settings are left alone."""
         from colonnade.learning.checkpoint import facts_of, fingerprint
 
         found: dict[Version, dict[str, Any]] = {}
@@ -211,14 +214,15 @@ class Candidate(msgspec.Struct):
     version: Version
     score: float  # the deciding metric, higher is better
     loss: float
-    company: list[str]  # who took part when it was measured
-    told: float  # when it was announced (`net.now`)
+    company: list[str]  # parties that took part when the version was measured
+    told: float  # when the version was announced (`net.now`)
     error: float = 0.0  # standard error of the score
-    kept_by: list[str] = []  # those of the company that have said that they keep their part
+    kept_by: list[str] = []  # parties of the company that have said that they keep their part
 
 
 class Ballot:
-    """What the label holder knows of the versions that may be the best."""
+    """The versions that may be the best, as the label holder knows them. `settle` forgets
+    all but the best ones."""
 
     def __init__(self, parties: Sequence[str]) -> None:
         self.parties = list(parties)
@@ -227,7 +231,7 @@ class Ballot:
     def add(
         self, net: Network, version: Version, score: float, loss: float, error: float = 0.0
     ) -> Candidate:
-        """The version just measured on `net`."""
+        """Add the version that was just measured on `net`."""
         missing = net.missing()
         company = [party for party in self.parties if party not in missing]
         # A party that has said nothing since this process started was not needed to measure this
@@ -247,17 +251,21 @@ class Ballot:
             one.kept_by = [p for p in one.company if p not in lacking or p in unheard]
 
     def committed(self, one: Candidate) -> bool:
+        """Whether every party that took part has said that it keeps its part."""
         return len(one.kept_by) == len(one.company)
 
     def pending(self, net: Network, one: Candidate) -> bool:
-        """Those who still have to say that they keep it were there all the time."""
+        """Whether it may still be committed: parties that have not said that they keep their part
+        were never away since it was announced."""
         return not net.away_since(one.told, net.lacking(one.version, one.company))
 
     def complete(self, one: Candidate) -> bool:
+        """Whether all parties took part."""
         return len(one.company) == len(self.parties)
 
     def settle(self, net: Network) -> tuple[Candidate, Candidate | None]:
-        """The best version, and the best that is committed: all others are forgotten."""
+        """The best version, and the best committed one (None: there is none); all others are
+        forgotten."""
         self.hear(net)
         alive = [c for c in self.candidates if self.committed(c) or self.pending(net, c)]
         best = self._best(alive or self.candidates)
@@ -267,8 +275,8 @@ class Ballot:
         return best, sure
 
     def _best(self, candidates: Sequence[Candidate]) -> Candidate | None:
-        """One that all parties took part in wins over one that is better by less than the standard
-        error of its score."""
+        """The best candidate. A candidate in which all parties took part wins over one whose score
+        is higher by less than its standard error."""
         rank = lambda one: (one.score, self.complete(one), -one.loss)  # noqa: E731
         best = max(candidates, key=rank, default=None)
         whole = max(filter(self.complete, candidates), key=rank, default=None)
@@ -277,7 +285,8 @@ class Ballot:
         return whole if whole.score >= best.score - best.error else best
 
     def chosen(self, net: Network, have: Callable[[str, Version], bool]) -> Candidate | None:
-        """At the end: the best committed version; if there is none, the one that most have."""
+        """The version to use at the end: the best committed one; if there is none, one that most
+        parties have. `have`: whether a party has its part of a version."""
         self.hear(net)
         sure = [c for c in self.candidates if self.committed(c)]
         if sure:
@@ -290,7 +299,7 @@ class Ballot:
         return [msgspec.to_builtins(c) for c in self.candidates]
 
     def restore(self, facts: Any) -> None:
-        """Candidates of an earlier life, beside those that are known."""
+        """Add the candidates that an earlier life of this process wrote."""
         known = {one.version: one for one in self.candidates}
         for one in msgspec.convert(facts, list[Candidate]):
             one.told = 0.0  # a time of another process

@@ -22,7 +22,7 @@ from colonnade.privacy.noise import ClipRows
 
 log = logging.getLogger(__name__)
 
-ROW_BY_ROW = (  # and for any number of leading axes
+ROW_BY_ROW = (  # modules that compute each row by itself, for any number of leading axes
     nn.ReLU,
     nn.LeakyReLU,
     nn.Sigmoid,
@@ -35,11 +35,12 @@ ROW_BY_ROW = (  # and for any number of leading axes
     ClipRows,
 )
 
-WIDE = 16  # batched products with fewer outputs than this are slow
+WIDE = 16  # batched products with fewer outputs are slow
 
 
 class Cohort:
-    """Members of equal architecture."""
+    """The models of members of equal architecture, with stacked parameters [members, ...].
+    `index`: the members' places in the stack. `width`: of the input; the rest of x is padding."""
 
     def __init__(
         self, index: list[int], modules: list[nn.Module], seeds: list[int], width: int | None
@@ -109,13 +110,13 @@ class Cohort:
 
     @property
     def can_be_compiled(self) -> bool:
-        """Not what runs one by one; nor what keeps statistics, which a step that computes forward
-        again would count twice."""
+        """Modules that run one by one cannot be compiled; nor those with statistics (buffers),
+        which a step that computes forward again would count twice."""
         return self.how != "loop" and not self.buffers
 
     def _lay_out(self, step: Linear) -> None:
-        """Weights as [members, inputs, outputs]: so their gradients come out contiguous, as fused
-        optimisers need them. Narrow outputs are widened with zeros, which stay zeros: a product of
+        """Store weights as [members, inputs, outputs], so that gradients are contiguous, as fused
+        optimisers need them. Narrow outputs are padded with zeros, which stay zeros: a product of
         width 10 takes three times as long as one of width 16."""
         extra = (0, step.stored - step.outputs)
         weight = self.parameters[f"{step.name}weight"].detach().transpose(1, 2)
@@ -126,7 +127,8 @@ class Cohort:
             self.parameters[f"{step.name}bias"] = nn.functional.pad(bias, extra).requires_grad_()
 
     def as_row(self, tensors: Sequence[Tensor]) -> Tensor:
-        """Values like the parameters as one row of numbers by member. [members, size]"""
+        """Tensors shaped like the parameters as one row of numbers per member, without padding.
+        [members, size]"""
         return torch.cat([v[..., :w].flatten(1) for v, w in self._true(tensors)], 1)
 
     def from_row(self, row: Tensor) -> list[Tensor]:
@@ -141,7 +143,7 @@ class Cohort:
         return parts
 
     def _true(self, tensors: Sequence[Tensor]) -> list[tuple[Tensor, int]]:
-        """With the true size of each one's last axis; see `_lay_out`."""
+        """The tensors, each with the size of its last axis without padding (`_lay_out`)."""
         linear = [step for step in self.plan or [] if isinstance(step, Linear)]
         outputs = {f"{s.name}{part}": s.outputs for s in linear for part in ("weight", "bias")}
         return [
@@ -170,6 +172,7 @@ class Linear:
 
     @property
     def stored(self) -> int:
+        """Outputs with padding."""
         return WIDE if self.inputs >= 2 * WIDE > 2 * self.outputs else self.outputs
 
 
@@ -178,7 +181,7 @@ Plan = list[Linear | nn.Module]
 
 @cache
 def _tell_slow(module: str) -> None:
-    """Once in a process, however many stacks are made of it."""
+    """Log it once in a process, however many stacks use the module."""
     log.warning(
         "%s: PyTorch cannot compute several such modules at once, so the parties' modules are "
         "computed one after the other. Results are as usual; it is slower.",
@@ -187,7 +190,7 @@ def _tell_slow(module: str) -> None:
 
 
 def _title(module: nn.Module) -> str:
-    """The class of a module, and of what is inside."""
+    """The class of a module, and the classes of the modules inside it."""
     inside = dict.fromkeys(type(part).__name__ for part in module.modules() if part is not module)
     return f"{type(module).__name__} ({', '.join(inside)})" if inside else type(module).__name__
 
@@ -204,7 +207,7 @@ def _plan(module: nn.Module, prefix: str = "") -> Plan | None:
     linear = [part for part in module._modules.values() if type(part) is nn.Linear]
     if len(linear) != len(set(linear)):
         return None  # tied weights
-    for name, child in module._modules.items():  # named_children leaves out what stands there twice
+    for name, child in module._modules.items():  # named_children leaves out repeated modules
         if child is None:
             return None
         part = _plan(child, f"{prefix}{name}.")

@@ -19,15 +19,15 @@ from colonnade.models.layers import output_width
 
 
 class Factory:
-    """Makes models, one per call, and checks each: it is a module, and its output has the width
-    that the others count on."""
+    """Makes models, one per call, and checks each: it must be a module, and its output must have
+    the width that the other parties expect."""
 
     def __init__(self, key: str, source: Source, make: Any) -> None:
         self.key, self.source, self.make = key, source, make
         self.__name__ = source.name
-        self.widths: tuple[int, ...] | None = None  # of all encoders, where they are agreed on
-        self.gives: int | None = None  # the width that this party's encoder must give,
-        self.why = ""  # and why
+        self.widths: tuple[int, ...] | None = None  # of all encoders, if agreed among parties
+        self.gives: int | None = None  # the output width that this party's encoder must have
+        self.why = ""  # the reason for `gives`, for an error
         self.calls = 0
 
     def __call__(self, *sizes: int) -> nn.Module:

@@ -64,8 +64,8 @@ class Powers(nn.Module):
 
 
 def polynomial(inputs: int, outputs: int, degree: int, parties: int = 1) -> nn.Sequential:
-    """Linear in the powers of the columns. √parties times as wide at first as a layer usually is,
-    so that the mean over so many of them has the usual variance."""
+    """Linear in the powers of the columns. Its initial weights are √parties times the usual ones,
+    so that the mean over the outputs of so many parties has the usual variance."""
     layer = nn.Linear(degree * (inputs + 1), outputs, bias=False)
     with torch.no_grad():
         layer.weight *= math.sqrt(parties)
@@ -73,7 +73,8 @@ def polynomial(inputs: int, outputs: int, degree: int, parties: int = 1) -> nn.S
 
 
 class Joined(nn.Module):
-    """Takes what several senders offered, side by side, then for each a flag: 1 if it came."""
+    """A module whose input is the messages of several senders side by side, and then one flag per
+    sender: 1 if its message came, else 0."""
 
     def __init__(self, widths: Sequence[int]) -> None:
         super().__init__()
@@ -81,12 +82,13 @@ class Joined(nn.Module):
         self.sender = torch.arange(len(widths)).repeat_interleave(torch.tensor(widths))
 
     def parts(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The values, and the flags of their senders, as wide."""
+        """The values, and for each value the flag of its sender."""
         return x[..., : self.width], x[..., self.width :][..., self.sender]
 
 
 class Centre(Joined):
-    """Values to mean 0 and a common scale; 0 where none came. The flags stay."""
+    """Shifts values to mean 0 and divides them by one common scale; 0 where none came. The flags
+    stay."""
 
     mean: Tensor
     scale: Tensor
@@ -108,7 +110,7 @@ class Centre(Joined):
 
 
 class Placeholders(Joined):
-    """Puts a learnt value where none came; expects zeros there."""
+    """Puts a learnt value where none came; its input must be zero there."""
 
     def __init__(self, widths: Sequence[int]) -> None:
         super().__init__(widths)
@@ -120,8 +122,9 @@ class Placeholders(Joined):
 
 
 class Slots(nn.Module):
-    """Takes for each sender what it offered and then a flag: 1 if it came, else zeros and 0. Puts
-    `value` where none came: learnt by its gradient, or kept at the mean of what did come."""
+    """Takes for each sender its message and then a flag: 1 if the message came, else zeros and 0.
+    Puts `value` where none came: a parameter that is learnt, or a buffer for the mean of what
+    came."""
 
     value: Tensor
 
@@ -151,7 +154,7 @@ class Committee(nn.Module):
 
 
 def output_width(module: nn.Module, inputs: int) -> int:
-    """The width of what a module gives for rows of `inputs` numbers."""
+    """The width of a module's output for rows of `inputs` numbers."""
     was_training = module.training
     module.eval()
     with torch.no_grad():

@@ -22,13 +22,13 @@ EPSILON = 1e-8
 
 @dataclass(frozen=True)
 class Optimizer:
-    """What to use; `of` makes the optimiser of a stack."""
+    """The settings of an optimiser; `of` makes the optimiser of a stack."""
 
     kind: Literal["sgd", "adam"] = "adam"
     lr: float = 1e-3
     momentum: float = 0.0
     weight_decay: float = 0.0
-    clip: float | None = None  # the longest gradient of a member
+    clip: float | None = None  # longest gradient of a member; longer ones are scaled down
 
     def of(self, parameters: list[Tensor]) -> StackedOptimizer:
         return StackedOptimizer(self, parameters)
@@ -47,9 +47,9 @@ class StackedOptimizer:
         # Shape [members], never 0-dim float64: torch 2.13 loses in-place updates of those in
         # compiled code.
         self.steps = torch.zeros(members, dtype=torch.float64)
-        self._together = True  # all members have taken as many steps
+        self._together = True  # all members have taken the same number of steps
         self._rates = (torch.ones(members), torch.ones(members))
-        self._whole: StackedOptimizer | None = None  # of which this is one member
+        self._whole: StackedOptimizer | None = None  # set by `only`: the optimiser of all members
 
     def only(self, k: int, parameters: list[Tensor]) -> StackedOptimizer:
         """The optimiser of member k, whose parameters are given; its moments and its step count are
@@ -64,8 +64,7 @@ class StackedOptimizer:
     @torch.no_grad()
     def step(self, gradients: tuple[Tensor, ...], where: Tensor | None = None) -> None:
         """One step for the members where `where` is True ([members] bool; None: all)."""
-        # The fused kernels walk through memory and take for granted that all tensors are laid out
-        # alike.
+        # The fused kernels assume that all tensors have the same memory layout.
         gradients = tuple(g.contiguous() for g in clipped(gradients, self.rule.clip))
         self._leave_the_others()
         if where is None or bool(where.all()):
@@ -91,11 +90,11 @@ class StackedOptimizer:
         return {**moments, "steps": self.steps[i : i + 1]}
 
     def resumed(self) -> None:
-        """After states were written into the views."""
+        """To be called after states were written into the views of `member_state`."""
         self._together = bool((self.steps == self.steps[:1]).all())
 
     def _leave_the_others(self) -> None:
-        """One member takes a step, and the others of the stack do not."""
+        """In a view of one member (`only`): its step count will differ from those of the others."""
         if self._whole is not None:
             self._whole._together = False
 
@@ -107,7 +106,7 @@ class StackedOptimizer:
         if not bool(where.all()):
             self._together = False
         self.steps += where
-        if self._together:  # the common case in a few numbers instead of many small tensors
+        if self._together:  # the common case: a few numbers are faster than many small tensors
             count = float(self.steps[0])
             self._rates[0].fill_(self.rule.lr / (1 - BETAS[0] ** count))
             self._rates[1].fill_((1 - BETAS[1] ** count) ** -0.5)
@@ -117,7 +116,8 @@ class StackedOptimizer:
         return size.float(), (1 - BETAS[1] ** counts).rsqrt().float()
 
     def _fused_members(self, chosen: list[int], gradients: tuple[Tensor, ...]) -> None:
-        """The kernel over slices: one call, each slice with its own step count."""
+        """One call of the kernel over slices of the chosen members, each with its own step
+        count."""
 
         def slices(tensors: list[Tensor] | tuple[Tensor, ...]) -> list[Tensor]:
             parts = [tensor.unbind(0) for tensor in tensors]
@@ -175,8 +175,8 @@ class StackedOptimizer:
 
 
 def clipped(gradients: Sequence[Tensor], limit: float | None) -> Sequence[Tensor]:
-    """Gradients [members, ...] of which none is longer than the limit; one that is not finite
-    counts as zeros."""
+    """Gradients [members, ...], scaled down so that no member's gradient is longer than the limit;
+    a gradient that is not finite becomes zeros."""
     if limit is None or not gradients:
         return gradients
     lengths = torch.stack([g.flatten(1).norm(dim=1) for g in gradients]).norm(dim=0)  # [members]

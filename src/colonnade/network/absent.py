@@ -83,14 +83,14 @@ def local(function: Callable[Given, Result], /) -> Callable[Given, Result]: ...
 @overload
 def local(*, results: int) -> Callable[[Callable[Given, Result]], Callable[Given, Result]]: ...
 def local(function: Any = None, /, *, results: int = 1) -> Any:
-    """Marks a function or a method as the own computation of one group. It runs where its arguments
-    are here, and its result is absent elsewhere.
+    """Mark a function or a method that computes for the members of one group. It runs in processes
+    where its arguments are present, and its result is absent elsewhere.
 
     @local(results=2)
     def solved(inbox: Inbox, y: Tensor) -> tuple[Tensor, Tensor]: ...
 
-    `results`: how many values it returns, so that they can be unpacked where they are absent. The
-    elements of an argument that is a list or a tuple must be here as well.
+    `results`: how many values it returns, so that they can be unpacked where they are absent. Of an
+    argument that is a list or a tuple, all elements must be present.
     """
     if function is None:
         return lambda function: _local(function, results)
@@ -108,7 +108,7 @@ def _local(function: Callable[..., Any], results: int) -> Callable[..., Any]:
 
 
 def locally(function: Callable[..., Any], *values: Any) -> Any:
-    """`local` for one call of a function that is used elsewhere, too."""
+    """Call a function as if it were marked `@local`."""
     return ABSENT if _lacking(values) else function(*values)
 
 

@@ -1,7 +1,7 @@
-"""Two-state Markov chains: what is up, and what is down.
+"""Two-state Markov chains: which parties or links are up, and which are down.
 
 A `Chain` serves one program. Programs that run side by side share a `History`: each reads it at its
-own pace, and at the same number of moves all of them find the same state.
+own pace, and after the same number of moves all of them find the same state.
 """
 
 from __future__ import annotations
@@ -13,21 +13,29 @@ import numpy as np
 
 from colonnade.common.seeds import numpy_stream
 
-BLOCK = 256  # draws at a time
+BLOCK = 256  # states that are drawn at a time
 
 
-class Moving(Protocol):
-    """Chains by name, moved for chosen names at a time."""
+class Chains(Protocol):
+    """One chain per name (a party or a link). True in `state` means up."""
 
     state: np.ndarray  # [names] bool
 
-    def ids(self, names: Sequence[object]) -> np.ndarray: ...
-    def move(self, ids: np.ndarray | slice = ...) -> None: ...
-    def side_by_side(self, seed: int) -> History: ...
+    def ids(self, names: Sequence[object]) -> np.ndarray:
+        """The places of these names in `state`; a new name gets a chain."""
+        ...
+
+    def move(self, ids: np.ndarray | slice = ...) -> None:
+        """Draw the next state of the chains in these places."""
+        ...
+
+    def side_by_side(self, seed: int) -> History:
+        """For programs that run side by side: their states begin with the present ones."""
+        ...
 
 
 class Chain:
-    """One chain per name, all drawn from one stream."""
+    """The chains of one program, all drawn from one stream."""
 
     def __init__(self, down: float, up: float, start: float, stream: np.random.Generator) -> None:
         self.down, self.up, self.start, self.stream = down, up, start, stream
@@ -53,14 +61,14 @@ class Chain:
 
 
 class History:
-    """The states of chains from one move to the next, from where another chain stands.
+    """The states of chains after each move, beginning with the states of another set of chains.
 
     Each name has a stream of its own, so that its states do not depend on the order in which
-    programs, or the parties' copies of them, ask."""
+    programs, or the parties' copies of a program, ask for them."""
 
     def __init__(
         self,
-        of: Moving,
+        of: Chains,
         rates: tuple[float, float, float],
         begun: dict[object, bool],
         seed: int,
@@ -86,7 +94,8 @@ class History:
         return states[moves]
 
     def settle(self) -> None:
-        """The programs have ended: the chain that they began with is where the furthest one is."""
+        """The programs have ended: give the chains that they began with the states of the program
+        that has moved furthest."""
         names = dict.fromkeys(name for reader in self.readers for name in reader.index)
         ids = self.of.ids(list(names))
         for name, i in zip(names, ids, strict=True):
@@ -95,7 +104,7 @@ class History:
 
 
 class Reader:
-    """A history as one program sees it, at its own pace."""
+    """The chains of one of several programs side by side: their history, at its own pace."""
 
     def __init__(self, history: History) -> None:
         self.history, self.index = history, dict[object, int]()

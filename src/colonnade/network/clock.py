@@ -1,9 +1,9 @@
 """Virtual time: a deterministic scheduler for coroutines.
 
-Integer nanoseconds; events in (time, sequence) order; no sets anywhere, so a run is a function of
-its inputs. A task that waits for a signal nobody will give is a deadlock, reported with the names
-of the waiting tasks. (See docs/decisions/0003-our-own-scheduler.md for why none of the existing
-loops would do.)
+Time is in integer nanoseconds, events are in (time, sequence) order, and sets are used nowhere, so
+a run is a function of its inputs. When no event is left and tasks still wait, that is a deadlock,
+reported with the names of these tasks. (docs/decisions/0003-our-own-scheduler.md says why none of
+the existing event loops is used.)
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import Any
 from colonnade.errors import Deadlock
 
 SECOND = 1_000_000_000
-MANY = 100  # tasks, before those that ended are forgotten
-LISTEN = SECOND // 5  # so long at a time for other threads, so that Ctrl-C is heard
+MANY = 100  # tasks, before those that have ended are removed
+LISTEN = SECOND // 5  # longest wait for other threads, so that Ctrl-C is handled in time
 
 
 @dataclass(eq=False)
@@ -28,9 +28,9 @@ class Task:
     program: Coroutine[Any, Any, Any]
     done: bool = False
     result: Any = None
-    error: Exception | None = None  # of a task that somebody waits for: told to them
+    error: Exception | None = None  # of an awaited task: raised in the task that awaits it
     awaited: bool = False
-    ticket: int = 0  # the event that may resume this task; older ones are void
+    ticket: int = 0  # number of the event that may resume this task; earlier events are void
     waiting_for: Signal | None = None
     finished: Signal = field(default_factory=lambda: Signal())
 
@@ -51,7 +51,8 @@ class Signal:
 
 @dataclass(frozen=True)
 class _Pause:
-    """What a task hands to the scheduler: until when, and for which signal at the latest."""
+    """What a task yields to the scheduler: it is resumed at the time or the signal, whichever comes
+    first."""
 
     until: int | None
     signal: Signal | None = None
@@ -81,11 +82,12 @@ class Clock:
         await _Pause(max(time, self.now))
 
     async def wait(self, signal: Signal, until: int | None = None) -> None:
-        """Until the signal or the time, whichever comes first."""
+        """Wait for the signal or until the time, whichever comes first."""
         await _Pause(until, signal)
 
     async def join(self, tasks: list[Task]) -> list[Any]:
-        """Until all have ended; the first error ends the others, as does an end of the waiting."""
+        """Wait until all tasks have ended; their results. An error in one of them, or in the
+        waiting task, cancels the others."""
         for task in tasks:
             task.awaited = True
         try:
@@ -100,18 +102,18 @@ class Clock:
         return [task.result for task in tasks]
 
     def cancel(self, task: Task) -> None:
-        """End a task where it stands, as a process that is killed; nothing if it has ended."""
+        """End a task at once, like a process that is killed; nothing happens if it has ended."""
         if not task.done:
             task.done = True
             task.program.close()
 
     def call_at(self, time: int, action: Callable[[], None]) -> None:
-        """Run a plain function at a time (the delivery of a message)."""
+        """Call a plain function at a time, such as the delivery of a message."""
         self._sequence += 1
         heapq.heappush(self._queue, (max(time, self.now), self._sequence, action))
 
     def run(self, *programs: tuple[str, Coroutine[Any, Any, Any]]) -> list[Any]:
-        """Runs the programs to their end; an exception in one ends all."""
+        """Run the programs to their end; an exception in one of them ends all."""
         tasks = [self.spawn(program, name) for name, program in programs]
         try:
             while not all(task.done for task in tasks):
@@ -175,8 +177,8 @@ class Clock:
 
 
 class WallClock(Clock):
-    """The same scheduler by the clock on the wall. Other threads hand over what they bring, and the
-    thread that runs the tasks does the rest: no state is shared between threads."""
+    """The same scheduler in real time. Other threads hand over functions, which the thread that
+    runs the tasks calls: no state is shared between threads."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -184,7 +186,7 @@ class WallClock(Clock):
         self._handed: SimpleQueue[Callable[[], None]] = SimpleQueue()
 
     def hand_over(self, action: Callable[[], None]) -> None:
-        """Have something done by the thread of the tasks; from any thread."""
+        """Have a function called by the thread that runs the tasks. Any thread may call this."""
         self._handed.put(action)
 
     def _step(self) -> None:
@@ -202,7 +204,8 @@ class WallClock(Clock):
         self._advance(0)
         action()
         self._advance(0)
-        if self._queue and self._queue[0][0] <= self.now:  # messages without end stop no task
+        # One task after each message: a flood of messages must not stop the tasks.
+        if self._queue and self._queue[0][0] <= self.now:
             super()._step()
 
     def _advance(self, to: int) -> None:

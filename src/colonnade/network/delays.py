@@ -1,8 +1,8 @@
-"""How long things take: computing before a message leaves, how late it leaves, and its way to the
-receiver.
+"""How long things take in a simulation: computing a message, the lag before it leaves, and its
+transfer to the receiver.
 
-Times are drawn for whole exchanges at once from one stream, so every process of a simulation knows
-all of them.
+The times of a whole exchange are drawn at once from one stream, so every process of a simulation
+knows all of them.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ class Delays(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return bool(self.compute or self.latency or self.lag or self.bandwidth)
 
     def check_names(self, known: Collection[str]) -> None:
-        """`known`: the names of all parties and groups. A misspelt one would take no time."""
+        """`known`: the names of all parties and groups. A misspelt name would mean no delay at
+        all."""
         for key in ("compute", "latency", "lag", "speed"):
             table = getattr(self, key)
             if isinstance(table, dict) and "exponential" not in table:
@@ -82,8 +83,8 @@ class DelaySampler:
         return self._draw("compute", group, work)
 
     def transfer(self, links: Links, bytes: int | np.ndarray, kind: str = "") -> np.ndarray:
-        """Nanoseconds until each message of a kind arrives, once its sender has computed it: its
-        lag and its way. A party's message to itself takes none. [receivers, slots]"""
+        """Nanoseconds until each message of a kind arrives, once its sender has computed it: lag,
+        latency and bandwidth. A party's message to itself takes none. [receivers, slots]"""
         constant, random = self._parameters("latency", links.src)
         time = constant[links.senders]
         if random.any():

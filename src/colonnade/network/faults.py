@@ -1,14 +1,14 @@
-"""What fails, when: seeded samplers of party and link faults.
+"""The kinds of faults: which parties and links fail, and when.
 
-A fault specification is a small frozen struct; `sampler(...)` gives the stateful process behind it.
-Every process of a simulation draws the same numbers, because every party executes every exchange of
-the choreography.
+A fault is a small frozen struct; `sampler(...)` gives the object that draws its states. Every
+process of a simulation draws the same numbers, because every party executes every exchange of the
+program.
 
-Clocks, as in the papers: `connection` and `client` faults are drawn at each communication (DVFL,
-section 6.1 and appendix D.2: alive → down with probability `down`, dead → up with probability
-`up`); `aggregator` faults once per round; `device` and `communication` faults once per round,
-independently (MAGS, definitions 2 and 3), or with `stay` as a Markov chain that moves at each
-communication and keeps the long-run fault rate (MAGS, appendix G.2).
+When states are drawn, as in the papers: `connection` and `client` faults are drawn at each
+communication (DVFL, section 6.1 and appendix D.2: alive → down with probability `down`, dead → up
+with probability `up`); `aggregator` faults once per round; `device` and `communication` faults once
+per round, independently (MAGS, definitions 2 and 3), or with `stay` as a Markov chain that moves at
+each communication and keeps the long-run fault rate (MAGS, appendix G.2).
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from colonnade.errors import InputError
 from colonnade.network.chains import Chain
 from colonnade.network.samplers import (
     Calm,
-    Disaster,
+    CatastropheFaults,
     LinkFaults,
     PartyFaults,
-    Replay,
     Sampler,
+    TraceReplay,
 )
 from colonnade.network.topology import Group
 
@@ -44,19 +44,22 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     when: When = "training"
 
     def sampler(self, seed: int, groups: Sequence[Group], settled: bool = False) -> Sampler:
-        """The process behind it. `settled`: begun long ago, not just now."""
+        """Draws which parties and links are down. `settled`: the states are those after a long
+        time, not those at the start."""
         return Calm()
 
     def stream(self, seed: int) -> np.random.Generator:
         return numpy_stream(seed, type(self).__name__)
 
     def strikes(self, phase: Phase) -> bool:
-        """Validation is the method looking at itself: it is never disturbed; nor is the supervision
-        of what was learnt without labels (DVFL, section 6.1)."""
+        """Whether this fault happens in a phase. Validation only measures the method, so no fault
+        disturbs it; nor the supervised learning on encodings that were learnt without labels
+        (DVFL, section 6.1)."""
         return phase in ("training", "inference") and self.when in (phase, "always")
 
     def training(self) -> Fault | None:
-        """Equal for faults under which the same models are trained."""
+        """The fault that strikes the training; equal for faults under which the same models are
+        trained."""
         return self if type(self) is not Fault and self.strikes("training") else None
 
     def check(self) -> None:
@@ -67,26 +70,28 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class DownUp(Fault, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Something up goes down with `down`; something down returns with `up`."""
+    """In each draw, what is up goes down with probability `down`, and what is down returns with
+    probability `up`."""
 
     down: float
     up: float = 1.0
 
     def chain(self, seed: int, settled: bool) -> Chain:
-        """All up at the start; `settled`: as after a long time."""
+        """All are up at the start; `settled`: as many are up as after a long time."""
         share = self.up / (self.up + self.down) if settled and self.up + self.down else 1.0
         return Chain(self.down, self.up, share, self.stream(seed))
 
 
 class Absence(Fault, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Something is absent with probability `rate`: anew each round, or with `stay` (the probability
-    that what is up stays up) as a Markov chain with the same share of absence at every time."""
+    """A party or link is absent with probability `rate`: drawn anew each round, or with `stay` (the
+    probability that it stays up) by a Markov chain with the same rate of absence at every time."""
 
     rate: float
     stay: float | None = None
 
     def check(self) -> None:
-        """Who leaves often cannot be away rarely: the return would need a probability above 1."""
+        """With a small `stay`, parties leave so often that a small `rate` of absence would need a
+        probability of return above 1."""
         super().check()
         rate, stay = self.rate, self.stay
         if stay is not None and 0 < rate < 0.5 and stay < (least := 1 - rate / (1 - rate)) - 1e-9:
@@ -169,7 +174,7 @@ class Catastrophe(Fault, frozen=True, kw_only=True, forbid_unknown_fields=True):
         order = stream.permutation(len(struck)) + 1
         returns = self.at + np.ceil(order * self.recovery / max(len(struck), 1))
         back = np.where(lost, returns if self.recovery else np.inf, -1)
-        return Disaster(self.at, dict(zip(struck, back.tolist(), strict=True)))
+        return CatastropheFaults(self.at, dict(zip(struck, back.tolist(), strict=True)))
 
 
 class Trace(Fault, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -181,7 +186,7 @@ class Trace(Fault, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def sampler(self, seed: int, groups: Sequence[Group], settled: bool = False) -> Sampler:
         try:
             with np.load(Path(self.path), allow_pickle=False) as file:
-                return Replay({key: file[key].astype(bool) for key in file.files})
+                return TraceReplay({key: file[key].astype(bool) for key in file.files})
         except (OSError, ValueError) as error:
             raise InputError(f"{self.path}: not a readable fault trace ({error})") from error
 

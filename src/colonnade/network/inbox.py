@@ -16,9 +16,9 @@ class Inbox:
     """Messages by receiver and slot. What did not arrive is zero in `value` and False in
     `arrived`."""
 
-    raw: Tensor  # [receivers here, in-degree, ...]; anything where nothing arrived: read `value`
+    raw: Tensor  # [receivers here, in-degree, ...]; undefined where nothing arrived: read `value`
     arrived: Tensor  # [receivers here, in-degree] bool
-    everything: bool  # all slots arrived: nothing to mend
+    everything: bool  # all slots arrived: nothing has to be masked
     widths: tuple[int, ...] | None = None  # of the slots, where senders differ; the rest is padding
 
     @cached_property
@@ -43,12 +43,13 @@ class Inbox:
         return came[:, None].expand(-1, self.raw.shape[2], -1)
 
     def only(self, where: Tensor) -> Inbox:
-        """Forget the messages where `where` is False ([receivers here, in-degree])."""
+        """The inbox without the messages where `where` is False ([receivers here, in-degree])."""
         arrived = self.arrived & where
         return replace(self, arrived=arrived, everything=bool(arrived.all()))
 
     def at(self, slot: int, widths: Sequence[int]) -> Inbox:
-        """An inbox with one slot as one with more, of these widths, in which nothing else came."""
+        """This inbox of one slot as an inbox of several slots with these widths: the message is in
+        `slot`, and in the other slots nothing came."""
         receivers, _, rows, width = self.raw.shape
         raw = self.raw.new_zeros(receivers, len(widths), rows, max(widths))
         raw[:, slot, :, :width] = self.raw[:, 0]
@@ -58,8 +59,9 @@ class Inbox:
         return Inbox(raw, arrived, self.everything and len(widths) == 1, unequal)
 
     def concat(self, flags: bool = False) -> Tensor:
-        """Side by side in slot order, zeros where nothing came. `flags` (for messages of one
-        width): after each message a 1 if it came, else a 0. [receivers here, rows, total width]"""
+        """The messages side by side in slot order, zeros where nothing came. `flags` (for messages
+        of one width): after each message a 1 if it came, else a 0. [receivers here, rows, total
+        width]"""
         if flags:
             came = self.flags.transpose(1, 2)[..., None]
             return torch.cat([self.value, came], 3).transpose(1, 2).flatten(2)
@@ -99,7 +101,7 @@ class Inbox:
 
     def _total_as_sent(self) -> Tensor:
         """Shares of joined rows, as `split` gives them, lie in memory as their senders wrote them:
-        summing them in that order saves turning them round (55 of 82 µs for 16 × 16 devices)."""
+        summing them in that order saves a transposition (55 of 82 µs for 16 × 16 devices)."""
         receivers, slots, rows, width = self.raw.shape
         sent = self.raw.permute(1, 2, 0, 3).view(slots, rows, receivers * width)
         if not self.everything:
@@ -122,8 +124,8 @@ class Inbox:
         return torch.where(_over(self.any, largest), largest, 0), slot
 
     def latest(self, register: Register, rows: Tensor | None = None) -> Inbox:
-        """Remember what arrived and fill what did not from memory; what was never heard stays
-        missing."""
+        """Store what arrived in the register, and fill what did not arrive from there; a slot of
+        which the register holds nothing stays missing."""
         return register.exchange(self, rows)
 
 
@@ -150,13 +152,13 @@ class Register:
         if self.value is None or self.known is None or self.value.shape[2] < shape[2]:
             self.value, self.known = inbox.value, inbox.arrived
             return inbox
-        if inbox.everything and self.value.shape == shape:  # as it is: maybe one copy for all
+        if inbox.everything and self.value.shape == shape:  # uncopied: receivers may share memory
             self.value, self.known = inbox.raw, inbox.arrived
             return inbox
         stored = self.value if self.value.shape == shape else self.value[:, :, : shape[2]]
         newest = torch.where(_over(inbox.arrived, stored), inbox.value, stored)
         known = self.known | inbox.arrived
-        if stored is self.value:  # a short last batch could not stand in for a whole one later
+        if stored is self.value:  # a short last batch must not replace a whole one
             self.value, self.known = newest, known
         return replace(inbox, raw=newest, arrived=known, everything=bool(known.all()))
 

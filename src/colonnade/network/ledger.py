@@ -1,7 +1,7 @@
 """What left each party: messages and bytes per sender, receiver and kind of content.
 
 Bytes are those of the content itself, without headers, so that they can be compared with a paper's
-formula. A message that a party sends to itself is not counted: it does not leave.
+formula. A message that a party sends to itself is not counted, because it does not leave the party.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ class Account:
     full: dict[int, int] = field(default_factory=dict)
 
     def settle(self) -> None:
+        """Add what is in `full` to the arrays."""
         for size, times in self.full.items():
             self.messages += times * self.countable
             self.bytes += times * size * self.countable
@@ -38,7 +39,7 @@ class Ledger:
         self._accounts: dict[tuple[str, str, str, str], Account] = {}
 
     def copy(self) -> Ledger:
-        """To go on with on its own."""
+        """A copy that can be continued independently."""
         one = Ledger()
         for key, a in self._accounts.items():
             numbers = (a.messages.copy(), a.bytes.copy(), dict(a.full))
@@ -48,8 +49,8 @@ class Ledger:
     def add(
         self, phase: str, kind: str, links: Links, sent: np.ndarray | None, size: int | np.ndarray
     ) -> None:
-        """One exchange; `sent` None means over every link; `size` is bytes per message, or per
-        [receiver, slot]."""
+        """Count one exchange. `sent`: over which links, None for all; `size`: bytes per message, or
+        per [receiver, slot]."""
         key = (phase, kind, links.src.name, links.dst.name)
         account = self._accounts.get(key)
         if account is None:
@@ -69,7 +70,7 @@ class Ledger:
             yield phase, kind, account
 
     def total(self, *phases: str, leave_out: Sequence[str] = ()) -> tuple[int, int]:
-        """Messages and bytes in the given phases, all if none is given, but for what goes to the
+        """Messages and bytes in the given phases (all if none is given), without those to the
         groups in `leave_out`."""
         messages = bytes = 0
         for phase, _, account in self.accounts():
@@ -88,14 +89,15 @@ class Ledger:
             links = account.links
             for r, j in zip(*np.nonzero(account.messages), strict=True):
                 key = (phase, links.src.parties[links.senders[r, j]], links.dst.parties[r], kind)
-                messages, bytes = sums.get(key, (0, 0))  # one member of a group counts by itself
+                # `clients` and `clients[2]` have separate accounts of the same link.
+                messages, bytes = sums.get(key, (0, 0))
                 messages += int(account.messages[r, j])
                 sums[key] = messages, bytes + int(account.bytes[r, j])
         for key, total in sums.items():
             yield (*key, *total)
 
     def kinds(self) -> set[tuple[str, str, str]]:
-        """(kind, source group, destination group) of everything that ever left a party."""
+        """(kind, source group, destination group) of everything that has left a party."""
         return {
             (kind, account.links.src.declared, account.links.dst.declared)
             for _, kind, account in self.accounts()

@@ -1,4 +1,4 @@
-"""What has arrived for one party in one program, and was not read yet.
+"""The messages that have arrived for one party in one program and are not read yet.
 
 A *letter* belongs to one exchange: it is read at its program counter or never. A *register* holds
 the newest message of its sender, whichever exchange it was sent for; each of the programs that run
@@ -37,10 +37,10 @@ class MailRoom:
         sender in one program. `versions`: of a register, so that a sender may be a little ahead."""
         self.quota = quota or Quota(UNLIMITED)
         self.unread, self.most_registers, self.versions = unread, registers, versions
-        self.letters: Store[LetterKey, Tensor | None] = Store(self.quota)  # None: nothing to say
+        self.letters: Store[LetterKey, Tensor | None] = Store(self.quota)  # None: without content
         self.registers: Store[RegisterKey, list[tuple[ProgramCounter, Tensor]]] = Store(self.quota)
-        self.written: dict[RegisterKey, ProgramCounter] = {}  # when the newest one was
-        self.passed: dict[ProgramCounter, ProgramCounter] = {}  # by branch: what is too late
+        self.written: dict[RegisterKey, ProgramCounter] = {}  # of the newest message of a register
+        self.passed: dict[ProgramCounter, ProgramCounter] = {}  # by branch: the last exchange read
 
     def put(self, sender: str, header: Header, value: Tensor | None) -> None:
         """Hold a message until it is read, unless it is too late or there is no room."""
@@ -67,8 +67,8 @@ class MailRoom:
         return sum(other[:3] == key[:3] for other in self.registers)
 
     def _put_letter(self, sender: str, key: LetterKey, value: Tensor | None) -> None:
-        """Nobody fills the memory with letters for exchanges to come: where there is no room, those
-        that are furthest ahead are dropped."""
+        """Where the sender has no room left, its letters for the exchanges furthest ahead are
+        dropped: no sender fills the memory with letters for exchanges to come."""
         size = weight(value)
         while not self.letters.put(key, value, sender, size):
             self.quota.drop(sender)
@@ -82,17 +82,18 @@ class MailRoom:
                 self.letters.pop(max(mine))
 
     def passes(self, counter: ProgramCounter, forget: bool = False) -> None:
-        """What comes for this exchange from now on is too late. `forget`: also what came for it."""
+        """Letters for this exchange, or an earlier one, that come from now on are dropped.
+        `forget`: letters for earlier exchanges that came before are dropped, too."""
         self.passed[counter.branch] = counter
         if forget or len(self.letters) > self.unread:
-            # not those of this very exchange: they are about to be read
+            # The letters of this very exchange stay: they are about to be read.
             old = [key for key in self.letters if key[0] != counter and counter.reached(key[0])]
             for key in old:
                 self.letters.pop(key)
 
     def read_register(self, key: RegisterKey, counter: ProgramCounter) -> Tensor | None:
-        """The newest value that is not from an exchange to come; the newest at all if there is only
-        such. What is older is void."""
+        """The newest value that was written for this exchange or an earlier one; if there is none,
+        the newest value. It and what was written before it are removed."""
         versions = self.registers.get(key, [])
         if not versions:
             return None
@@ -103,7 +104,7 @@ class MailRoom:
         return value
 
     def begin_anew(self) -> None:
-        """Everything is void, except for the newest value of each register."""
+        """A new generation begins: drop everything except for the newest value of each register."""
         self.letters.clear()
         self.written.clear()
         self.passed.clear()

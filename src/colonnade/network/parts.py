@@ -1,8 +1,8 @@
-"""Versions of a model, and which party keeps its part of which.
+"""Versions of a model, and which party keeps its part of which version.
 
 A model is one thing across the parties. The part of each party has a version: a generation, which
-changes whenever the training is taken up anew, and the round after which the part was as it is.
-Parts of different versions are never used together.
+changes whenever the training is started again, and the round after which the part was copied. Parts
+of different versions are never used together.
 """
 
 from __future__ import annotations
@@ -27,19 +27,20 @@ class Kept(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
 
     version: Version
     durable: bool = True  # on disk; else in memory, because the disk is full
-    final: bool = False  # the part does not change any more: it serves for later versions, too
+    final: bool = False  # the part does not change any more: it is also that of later versions
 
     def serves(self, version: Version) -> bool:
+        """Whether this is the party's part of that version."""
         return self.version == version or (self.final and version[1] >= self.version[1])
 
 
 class Parts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a party says that it keeps."""
+    """Which parts of the model a party keeps, as it tells the others."""
 
     kept: Annotated[tuple[Kept, ...], msgspec.Meta(max_length=MOST)] = ()
     # Parties whose messages were left out of what this party's part was made of.
     missed: Annotated[tuple[Name, ...], msgspec.Meta(max_length=4096)] = ()
-    committed: Round | None = None  # the leader's word: parts that were final then are in use
+    committed: Round | None = None  # told by the leader: parts that were final then are in use
 
     def text(self) -> str:
         return msgspec.json.encode(self).decode()
@@ -51,11 +52,11 @@ class Parts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return any(kept.serves(version) and kept.durable for kept in self.kept)
 
     def final(self, round: int) -> bool:
-        """Whether the part that is in use from a round on is kept, if it is final then."""
+        """Whether a part is kept that was final at this round."""
         return any(kept.final and kept.version[1] <= round for kept in self.kept)
 
     def newest(self) -> str:
-        """For a person: what of a model there is here."""
+        """The newest part, as text for a person."""
         if not self.kept:
             return "untrained"
         return f"round {max(kept.version for kept in self.kept)[1] + 1}"

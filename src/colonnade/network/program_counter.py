@@ -1,4 +1,4 @@
-"""The program counter: the position of an exchange in the whole of a running program.
+"""The program counter: the position of an exchange in a running program.
 
 A program counter is the rounds begun and the step, outermost first: `(3, 2)` is the second step of
 the third round. What happens inside a step, such as a validation, has rounds and steps of its own
@@ -18,7 +18,7 @@ AFTER = 1 << 20  # the step after a loop of rounds, whether a party ran the loop
 DONE = AFTER - 1  # the step after all steps of a round, and before what follows the loop
 END = 1 << 60  # the round after the last one
 LARGEST = 1 << 62  # no number of a received program counter is larger
-DEPTH = 32  # a received program counter has so many numbers at most
+DEPTH = 32  # a received program counter has at most so many numbers
 
 
 class ProgramCounter(tuple[int, ...]):
@@ -36,26 +36,26 @@ class ProgramCounter(tuple[int, ...]):
 
     @property
     def branch(self) -> ProgramCounter:
-        """Which of the programs that run side by side this is in: where it was started. Empty where
-        there is one program only."""
-        if not self or min(self) >= 0:  # asked for every message, and nearly always so
+        """The origin of the innermost program of those that run side by side; empty in the main
+        program."""
+        if not self or min(self) >= 0:  # the usual case, kept fast: asked for every message
             return MAIN
         last = max(i for i, number in enumerate(self) if number < 0)
         return ProgramCounter(self[: last + 1])
 
     def inside(self, start: tuple[int, ...]) -> bool:
-        """Whether this is in the program that was started there."""
+        """Whether this position is in the program with origin `start`."""
         return self[: len(start)] == start
 
     def reached(self, other: tuple[int, ...]) -> bool:
-        """Whether a party that is here has done its part of the exchange at `other`."""
+        """Whether a party at this position has done its part of the exchange at `other`."""
         for mine, wanted in zip(self, other, strict=False):
             if mine != wanted:
                 return mine > wanted and mine >= 0 and wanted >= 0
         return len(self) >= len(other)
 
     def rounds_done(self, start: tuple[int, ...]) -> int:
-        """How many rounds a party that is here has done in the program that was started there."""
+        """How many rounds of the program with origin `start` a party at this position has done."""
         depth = len(start)
         if self[:depth] != start:
             return END if self.reached(start) else 0
@@ -70,7 +70,7 @@ BEGINNING = MAIN.at(0, 0)
 
 
 def after_rounds(start: ProgramCounter, rounds: int) -> ProgramCounter:
-    """A party that has done so many rounds of a program, and nothing since."""
+    """The position of a party that has done so many rounds of a program, and nothing since."""
     return start.at(rounds, DONE if rounds else 0)
 
 
@@ -79,21 +79,21 @@ class Positions(Mapping[ProgramCounter, ProgramCounter]):
     side, by their branches."""
 
     def __init__(self, most: int) -> None:
-        self.most = most  # branches; a liar does not fill the memory
+        self.most = most  # branches; a malicious party must not fill the memory
         self._newest: dict[ProgramCounter, ProgramCounter] = {}
 
     def move(self, counter: ProgramCounter) -> None:
-        """The party is there now, wherever it was before."""
+        """The party is at this position now, even if it was further before."""
         branch = counter.branch
         if branch not in self._newest and len(self._newest) >= self.most:
             return
         self._newest[branch] = counter
-        if len(self._newest) > 1:  # programs that ended when a surrounding one went on
+        if len(self._newest) > 1:  # programs end when the surrounding program goes on
             ended = [b for b in self._newest if counter.reached(b) and not counter.inside(b)]
             self.forget(ended)
 
     def advance(self, counter: ProgramCounter) -> None:
-        """A message says that the party is there; it may have been overtaken by a newer one."""
+        """A message says that the party is at this position; an old message is ignored."""
         if not self.reached(counter):
             self.move(counter)
 
@@ -107,7 +107,7 @@ class Positions(Mapping[ProgramCounter, ProgramCounter]):
         return max((mine.rounds_done(start) for mine in self._newest.values()), default=0)
 
     def forget(self, branches: Iterable[ProgramCounter] | None = None) -> None:
-        """All of them if not given."""
+        """Forget these branches; all of them if not given."""
         for branch in list(self._newest) if branches is None else branches:
             self._newest.pop(branch, None)
 

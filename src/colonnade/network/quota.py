@@ -1,8 +1,8 @@
-"""How much memory one party spends on what another party sent.
+"""How much memory one party spends on messages of another party.
 
-Everything received that waits to be read counts against one quota of bytes per sender, wherever it
-waits: between the transport's threads and the clock, among unread letters, in registers, among
-messages of a generation that has not been heard of yet. What exceeds the quota is dropped.
+Every received message that waits to be read counts against one quota of bytes per sender, wherever
+it waits: between the transport's threads and the clock, among unread letters, in registers, among
+messages of a generation that is not known yet. A message that exceeds the quota is dropped.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from colonnade.network.tally import Tally
 log = logging.getLogger(__name__)
 
 DEFAULT = 512 * 2**20  # bytes
-ENTRY = 2048  # bytes beside its numbers that an entry costs: a long program counter takes 1,600
+ENTRY = 2048  # bytes of an entry beside its content: a long program counter takes 1,600
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 
 def weight(value: Tensor | None, note: str = "") -> int:
-    """The bytes that it takes to keep a received message."""
+    """The bytes of memory that a received message takes."""
     numbers = 0 if value is None else value.numel() * value.element_size()
     return ENTRY + numbers + (sys.getsizeof(note) if note else 0)
 
@@ -46,7 +46,8 @@ class Quota:
         return self._held.get(sender, 0)
 
     def take(self, sender: str, size: int) -> bool:
-        """Whether so many bytes more may be kept; if so they are counted."""
+        """Reserve so many bytes for a message; False, and nothing changes, if they exceed the
+        quota."""
         with self._lock:
             held = self._held.get(sender, 0) + size
             if held > self.bytes and sender != self.own:
@@ -65,7 +66,7 @@ class Quota:
 
 
 class Store(Generic[K, V]):
-    """Values by key, each on account of its sender."""
+    """A dictionary whose values count against the quotas of their senders."""
 
     def __init__(self, quota: Quota) -> None:
         self.quota = quota
@@ -101,7 +102,7 @@ class Store(Generic[K, V]):
         return entry[0]
 
     def shrink(self, key: K, value: V, size: int) -> None:
-        """Put a smaller value of the same sender in place of one that is there."""
+        """Replace a value by a smaller one of the same sender."""
         _, sender, before = self._entries[key]
         self._entries[key] = (value, sender, size)
         self.quota.give_back(sender, before - size)

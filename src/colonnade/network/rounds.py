@@ -13,7 +13,7 @@ Item = TypeVar("Item", covariant=True)
 
 
 class Schedule(Protocol[Item]):
-    """What to do in each round: known to every party, for example batches drawn from the shared
+    """What each round is about. Every party knows it, for example batches drawn from the shared
     seed."""
 
     def __len__(self) -> int: ...
@@ -21,6 +21,8 @@ class Schedule(Protocol[Item]):
 
 
 class Rounds(Generic[Item]):
+    """The loop of `Network.rounds`."""
+
     def __init__(self, net: Network, schedule: Schedule[Item], unhurried: bool = False) -> None:
         self.net, self.schedule, self.next = net, schedule, 0
         self.unhurried = unhurried

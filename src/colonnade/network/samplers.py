@@ -1,4 +1,4 @@
-"""The stateful processes behind the faults: what gets through, exchange by exchange."""
+"""The samplers of faults: they draw, exchange by exchange, which messages leave and arrive."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from colonnade.errors import InputError
-from colonnade.network.chains import History, Moving
+from colonnade.network.chains import Chains, History
 from colonnade.network.topology import Group, Links
 
 Mask = np.ndarray | None  # bool; None stands for "all"
@@ -18,42 +18,54 @@ Mask = np.ndarray | None  # bool; None stands for "all"
 
 @dataclass(frozen=True)
 class Passage:
-    """The fate of one exchange's messages, by receiver and slot: what left, and what of it got
-    through."""
+    """Which messages of one exchange left their senders, and which of these arrived, by receiver
+    and slot."""
 
     sent: Mask  # [receivers, in-degree]
     arrived: Mask  # [receivers, in-degree]
-    attempts: np.ndarray | None = None  # how many it took [receivers, in-degree]
+    attempts: np.ndarray | None = None  # how often each message was sent [receivers, in-degree]
 
 
 CLEAR = Passage(None, None)
 
 
 class Shared(Protocol):
-    """What fails in programs that run side by side: at the same count of rounds or communications,
-    all of them find the same parties and links down."""
+    """The faults of programs that run side by side: after the same number of rounds or
+    communications, all of them find the same parties and links down."""
 
     def sampler(self) -> Sampler:
         """For one of the programs."""
         ...
 
     def settle(self) -> None:
-        """The programs have ended: what is down stays down in the surrounding program."""
+        """The programs have ended: what is down now is down in the surrounding program."""
         ...
 
 
 class Sampler(Protocol):
-    """`again`: another attempt of the same exchange; time has passed since the last one."""
+    """Draws the faults of one program."""
 
-    def exchange(self, links: Links, round: int, again: bool = False) -> Passage: ...
-    def call(self, group: Group, round: int) -> None: ...
-    def alive(self, group: Group, round: int) -> Mask: ...
-    def side_by_side(self, seed: int) -> Shared: ...
+    def exchange(self, links: Links, round: int, again: bool = False) -> Passage:
+        """What happens to the messages of the next exchange. `again`: another attempt of the same
+        exchange, after some time."""
+        ...
+
+    def call(self, group: Group, round: int) -> None:
+        """The group computes without an exchange: draw faults that are drawn at each call."""
+        ...
+
+    def alive(self, group: Group, round: int) -> Mask:
+        """Which members of the group are up now. [members]"""
+        ...
+
+    def side_by_side(self, seed: int) -> Shared:
+        """The faults of programs that start side by side now."""
+        ...
 
 
 @dataclass(frozen=True)
 class Copies:
-    """Each program has a sampler of its own, which draws nothing, or the same as the others."""
+    """Each program has its own copy of a sampler without randomness."""
 
     sampler: Callable[[], Sampler]
 
@@ -66,7 +78,7 @@ class Readers:
     """Each program reads the same history at its own pace."""
 
     history: History
-    of: Callable[[Moving], Sampler]
+    of: Callable[[Chains], Sampler]
 
     def sampler(self) -> Sampler:
         return self.of(self.history.reader())
@@ -94,7 +106,7 @@ class Calm:
 class PartyFaults:
     """Parties that are away neither compute, nor send, nor receive."""
 
-    def __init__(self, chain: Moving, struck: tuple[str, ...], every_round: bool) -> None:
+    def __init__(self, chain: Chains, struck: tuple[str, ...], every_round: bool) -> None:
         self.chain, self.struck, self.every_round = chain, struck, every_round
         self._place = dict(zip(struck, chain.ids(struck).tolist(), strict=True))
         self._round = -1
@@ -154,7 +166,7 @@ class PartyFaults:
 class LinkFaults:
     """A message over a link that is down does not leave its sender."""
 
-    def __init__(self, chain: Moving, directed: bool, every_round: bool) -> None:
+    def __init__(self, chain: Chains, directed: bool, every_round: bool) -> None:
         self.chain, self.directed, self.every_round = chain, directed, every_round
         self._round = -1
         self._tables: dict[tuple[str, str], tuple[np.ndarray, np.ndarray]] = {}
@@ -170,7 +182,7 @@ class LinkFaults:
         return Passage(up, up)
 
     def call(self, group: Group, round: int) -> None:
-        """Links are not asked."""
+        """Computing alone uses no link."""
 
     def alive(self, group: Group, round: int) -> Mask:
         return None
@@ -195,10 +207,12 @@ class LinkFaults:
 
 
 @dataclass
-class Disaster:
+class CatastropheFaults:
+    """From round `at` on, the parties in `back` are down until their return."""
+
     at: int
     back: dict[str, float]  # the round of return
-    waited: int = 0  # attempts, each as long as a round
+    waited: int = 0  # repeated attempts so far; each takes as long as a round
 
     def exchange(self, links: Links, round: int, again: bool = False) -> Passage:
         self.waited += again
@@ -208,7 +222,7 @@ class Disaster:
         return Passage(sent, sent & self._state(links.dst, round)[:, None])
 
     def call(self, group: Group, round: int) -> None:
-        """Nothing to draw: which parties are lost is settled."""
+        """Nothing to draw: the lost parties were drawn at the start."""
 
     def alive(self, group: Group, round: int) -> Mask:
         return None if round + self.waited < self.at else self._state(group, round)
@@ -221,7 +235,7 @@ class Disaster:
         return np.array([self.back.get(party, -1) <= now for party in group.parties])
 
 
-class Replay:
+class TraceReplay:
     """Replays recorded masks, exchange by exchange."""
 
     def __init__(
@@ -238,13 +252,13 @@ class Replay:
         return Passage(sent, arrived)
 
     def call(self, group: Group, round: int) -> None:
-        """The trace holds which members were up, round by round."""
+        """Nothing to draw: the trace holds which members were up, round by round."""
 
     def alive(self, group: Group, round: int) -> Mask:
         return self._row(f"alive:{group.name}", round, (len(group),))
 
     def side_by_side(self, seed: int) -> Shared:
-        return Copies(lambda: Replay(self.masks, dict(self.position)))
+        return Copies(lambda: TraceReplay(self.masks, dict(self.position)))
 
     def _row(self, key: str, k: int, shape: tuple[int, ...]) -> Mask:
         recorded = self.masks.get(key)

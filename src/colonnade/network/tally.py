@@ -1,4 +1,4 @@
-"""Log lines that other parties cause: few, however many messages they send."""
+"""Counts events that other parties cause, and logs few of them, however many there are."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import threading
 
 from colonnade.common.text import printable
 
-MANY = 10_000  # pairs of sender and kind that are told apart
+MANY = 10_000  # pairs of sender and kind that are counted separately
 
 
 class Tally:
@@ -22,8 +22,8 @@ class Tally:
     def add(
         self, sender: str, kind: str, detail: object = "", *, level: int = logging.WARNING
     ) -> None:
-        """`kind` is a text of our own, the same for all events that are alike; `detail` may be
-        anything."""
+        """Count an event. `kind` is a text of our own, the same for all events of a kind; `detail`
+        may hold a text of the sender's: it is escaped."""
         with self._lock:
             self.total += 1
             key = (sender, kind)

@@ -1,8 +1,8 @@
-"""Who can talk to whom: groups of parties, the graph between devices, and edge lists.
+"""Which parties are linked: groups of parties, the graph between devices, and lists of links.
 
-The graph connects the column holders (clients, devices). Everybody else (server, owner) is linked
-to everybody. A party is always linked to itself when it plays in both groups; such a message never
-leaves it, never fails and is never counted.
+The graph connects the column holders (clients, devices). Every other party (server, owner) is
+linked to all parties. A party that is in both groups of an exchange is always linked to itself; its
+message to itself never leaves it, never fails and is never counted.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class Group:
     name: str
     parties: tuple[str, ...]
     role: Literal["client", "aggregator", "owner"] = "client"
-    whole: str = ""  # one member as a group: the name of the group that it belongs to
-    place: int = 0  # one member as a group: its place there
+    whole: str = ""  # of a group made by `only`: the name of the whole group
+    place: int = 0  # of a group made by `only`: the number of its member in the whole group
 
     def __len__(self) -> int:
         return len(self.parties)
@@ -57,9 +57,7 @@ class Links:
     src: Group
     dst: Group
     senders: np.ndarray  # [receivers, in-degree] index of the sender in src
-    outgoing: (
-        np.ndarray
-    )  # [receivers, in-degree] position of this link among the sender's own links
+    outgoing: np.ndarray  # [receivers, in-degree] position of the link among those of its sender
     real: np.ndarray  # [receivers, in-degree] bool
     own: np.ndarray  # [receivers, in-degree] bool: sender and receiver are the same party
     out_degree: int
@@ -74,7 +72,8 @@ class Links:
 
     @cached_property
     def complete(self) -> bool:
-        """Every receiver hears every sender, in order: then exchanging is a view, not a copy."""
+        """Every receiver is linked to every sender, in order: an exchange is then a view, not a
+        copy."""
         return bool(self.real.all()) and self.shape[1] == len(self.src)
 
     @cached_property
@@ -82,8 +81,8 @@ class Links:
         return _tensor(self.real.copy())
 
     def of_senders(self, senders: tuple[int, ...]) -> list[tuple[int, int]]:
-        """Receiver and slot of every link from these members; a process asks for the same ones all
-        the time."""
+        """Receiver and slot of every link from these members; cached, because each exchange
+        asks."""
         if senders not in self._of_senders:
             chosen = np.nonzero(self.real & np.isin(self.senders, senders))
             pairs = [(int(r), int(j)) for r, j in zip(*chosen, strict=True)]
@@ -105,7 +104,7 @@ class Links:
 
     @cached_property
     def gather_addressed(self) -> Tensor:
-        """Where slot (r, j) stands in a flattened [senders, out-degree] value."""
+        """The index of slot (r, j) in a flattened [senders, out-degree] value."""
         return _tensor((self.senders * self.out_degree + self.outgoing).reshape(-1))
 
 
@@ -126,18 +125,18 @@ class Topology:
     radius: float | None = None
 
     def neighbours(self, n: int) -> list[list[int]] | None:
-        """Per device its neighbours, itself included, ascending; None stands for everybody."""
+        """The neighbours of each device, itself included, in ascending order; None: all devices."""
         if self.kind == "complete":
             return None
         graph = self._graph(n)
         return [sorted([i, *graph[i]]) for i in range(n)]
 
     def diameter(self, n: int) -> int:
-        """So many steps from neighbour to neighbour lead from anybody to anybody."""
+        """The largest number of hops between two devices."""
         return _diameter(self, n)
 
     def cut_off(self, n: int) -> list[int]:
-        """The devices to which no way leads from the first one."""
+        """The devices that are not connected with the first one."""
         if self.kind == "complete":
             return []
         import networkx as nx
@@ -145,8 +144,8 @@ class Topology:
         return sorted(set(range(n)) - nx.node_connected_component(self._graph(n), 0))
 
     def _graph(self, n: int) -> nx.Graph:
-        """Of the devices 0 to n - 1."""
-        import networkx as nx  # 0.9 s to import: only for those who need a sparse graph
+        """The graph of the devices 0 to n - 1."""
+        import networkx as nx  # 0.9 s to import: only where a sparse graph is needed
 
         if self.kind == "ring":
             graph = nx.cycle_graph(n) if n > 2 else nx.path_graph(n)

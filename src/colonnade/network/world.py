@@ -1,4 +1,4 @@
-"""What every party knows: the public facts of a federation, and the programs that it runs."""
+"""What every party knows: the public facts of a federation, and its programs."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ Run = Callable[[Any], Coroutine[Any, Any, None]]  # takes the network to run on
 
 @dataclass(frozen=True)
 class World:
-    """The public facts of a federation: who plays what, who is linked to whom, what fails and how
-    long things take."""
+    """The public facts of a federation: groups and their parties, links, faults and delays."""
 
     groups: tuple[Group, ...]
     columns: Group  # the column holders; the graph is over them
@@ -40,7 +39,7 @@ class World:
         return frozenset(party for group in exposed for party in group.parties)
 
     def spared(self, group: Group) -> bool:
-        """Whether faults strike none of the group's members: owners that play nothing else."""
+        """Whether faults strike none of the group's members: owners that are in no other group."""
         return group.role == "owner" and self._exposed.isdisjoint(group.parties)
 
 
@@ -53,7 +52,7 @@ class Program:
     leader: str | Group | None
 
     def leading_party(self, world: World) -> str | None:
-        """The name of the leader; ValueError if there is no such party."""
+        """The name of the leader, None if nobody leads; ValueError if there is no such party."""
         if self.leader is None:
             return None
         parties = self.leader.parties if isinstance(self.leader, Group) else (self.leader,)

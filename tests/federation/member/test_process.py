@@ -24,7 +24,7 @@ from colonnade.federation.keys.certificates import make_authority, make_certific
 from colonnade.federation.member.folder import of_a_party
 from colonnade.federation.member.folder_lock import is_running, only_one
 from colonnade.federation.member.local_files import prepare
-from colonnade.federation.member.local_processes import begin_chaos, last_words
+from colonnade.federation.member.local_processes import begin_chaos, end_of_log
 from colonnade.federation.member.record import Record
 from colonnade.federation.member.status import end_noted, read_status, write_status
 
@@ -211,6 +211,6 @@ def test_chaos_tells_its_seed_and_the_seed_repeats_it(seed: int | None) -> None:
 
 def test_a_process_that_ended_before_it_had_a_log_is_explained(tmp_path: Path) -> None:
     """As when a script calls `up` at its top level, so that every process begins it anew."""
-    assert '`if __name__ == "__main__":`' in last_words(tmp_path / "log.txt")
+    assert '`if __name__ == "__main__":`' in end_of_log(tmp_path / "log.txt")
     (tmp_path / "log.txt").write_text("one\n\n  Error: no space\n")
-    assert last_words(tmp_path / "log.txt") == "one Error: no space"
+    assert end_of_log(tmp_path / "log.txt") == "one Error: no space"

@@ -23,7 +23,7 @@ from colonnade.experiments.reproduce import DOCUMENT, find, registry
 from colonnade.experiments.reproduce.assess import Assessment, Evidence, assess
 from colonnade.experiments.reproduce.present import document
 from colonnade.experiments.reproduce.study import SCALES, SMOKE, Part, Reproduction, Scale, Study
-from colonnade.experiments.runner import Observer, Silence, grid, run_experiment
+from colonnade.experiments.runner import NoObserver, Observer, grid, run_experiment
 
 
 @dataclass
@@ -108,7 +108,7 @@ def reproduce(
     _occupy(folder, name, scale)
     present = [part for part in study.parts if part.name not in absent]
     experiments = {part.name: parse_experiment(part.experiment, name) for part in present}
-    whole = Whole(observer or Silence(), sum(len(grid(e)) for e in experiments.values()))
+    whole = Whole(observer or NoObserver(), sum(len(grid(e)) for e in experiments.values()))
     failures: dict[str, str] = {}
     for part, experiment in experiments.items():
         outcome = run_experiment(

@@ -1,1 +1,1 @@
-"""Who a party is: keys, certificates, and the authority that signs them."""
+"""Identities of parties: keys, certificates, and the authority that signs them."""

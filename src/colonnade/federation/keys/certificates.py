@@ -1,8 +1,8 @@
 """The certificates of a federation: one authority, one certificate per party.
 
-Parties know each other by mutual TLS. The common name of a certificate is the party's name, and the
-access rules of the network are written in terms of it: whoever holds the key of the authority
-decides who is who. An organisation that keeps its private key to itself sends a request
+Parties identify each other by mutual TLS. The common name of a certificate is the party's name, and
+the access rules of the network use this name: the holder of the authority's key decides which key
+belongs to which party. An organisation that keeps its private key to itself sends a request
 (`make_request`) and gets a certificate back (`sign_request`).
 
     make_authority("keys", "hospitals")
@@ -72,8 +72,8 @@ class Description:
 def make_authority(
     folder: str | Path, name: str, *, days: int = 3650, now: datetime | None = None
 ) -> Path:
-    """Writes authority.key, which stays with whoever admits parties, and authority.pem, which
-    every party gets. `name` is for people: it says which federation this is."""
+    """Write authority.key, which stays with the person who admits parties, and authority.pem, which
+    every party gets. `name`: of the federation, for people to read."""
     files, key = Identity.of(folder, AUTHORITY), _new_key()
     start, end = _validity(days, moment_of(now))
     subject = authority_name(name)
@@ -92,8 +92,8 @@ def make_certificate(
 ) -> Identity:
     """Writes <party>.key and <party>.pem, signed by the authority in the folder.
 
-    `hosts` are the names and addresses at which others connect to the party. The certificate ends
-    with the authority's own, if that is sooner.
+    `hosts` are the names and addresses at which others connect to the party. The certificate
+    expires with the authority's own, if that is sooner.
     """
     check_party(party)
     key = _new_key()
@@ -214,7 +214,8 @@ def _certified(
 def _authority_in(
     folder: str | Path, now: datetime
 ) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
-    """The authority, able to sign: what it signs otherwise is refused by every party."""
+    """The authority in a folder. It is checked first: parties refuse what an invalid authority
+    signs."""
     hint = "Make the authority first, or name the folder that holds its key."
     files = Identity.of(folder, AUTHORITY)
     certificate, key = files.read(hint)
@@ -235,7 +236,7 @@ def _unsigned(
     *,
     authority: bool,
 ) -> x509.CertificateBuilder:
-    """What every certificate has. An authority signs parties and no further authorities."""
+    """The fields of every certificate. An authority signs parties and no further authorities."""
     constraints = x509.BasicConstraints(ca=authority, path_length=0 if authority else None)
     return (
         x509.CertificateBuilder()

@@ -1,4 +1,5 @@
-"""Who a party is: the files that prove it, and what is wrong with them before anyone connects."""
+"""The identity of a party: the files that prove it, and checks of these files before the party
+connects."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ BOTH_ENDS = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)
 
 @dataclass(frozen=True)
 class Identity:
-    """The three files by which a party shows who it is and knows the others."""
+    """The three files by which a party proves its identity and checks those of the others."""
 
     authority: Path
     certificate: Path
@@ -41,9 +42,8 @@ class Identity:
         return cls(folder / f"{AUTHORITY}.pem", folder / f"{party}.pem", folder / f"{party}.key")
 
     def check(self, party: str, now: datetime | None = None) -> None:
-        """Refuses what would otherwise be a TLS error without a name in the log of the other side.
-
-        Warns of what works today and should not stay so.
+        """Refuse files that would otherwise cause a TLS error without a party's name in the log of
+        the other side. Warn of an early expiry, and of a key that other users can read.
         """
         moment = moment_of(now)
         authority = read_certificate(self.authority)

@@ -1,4 +1,4 @@
-"""The names in a certificate: whose it is, and at which hosts its owner is found."""
+"""The names in a certificate: that of its owner, and the hosts at which the owner is found."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
 
 
 def authority_name(name: str) -> x509.Name:
-    """Never equal to a party's: a certificate whose subject is its issuer counts as self-signed."""
+    """A name that no party can have: a certificate whose subject is its issuer counts as
+    self-signed."""
     if not name.strip() or not name.isprintable() or len(name.encode()) > 64:
         raise InputError(
             f"name: {name!r} is not possible for an authority; expected 1 to 64 bytes of text, "
@@ -32,7 +33,8 @@ def party_name(party: str) -> x509.Name:
 
 
 def common_name(path: Path, subject: x509.Name) -> str:
-    """The only one: of two, the access rules of the network might read the other."""
+    """The only common name. A second one is refused: the access rules of the network might use
+    it."""
     names = [str(name.value) for name in subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
     if len(names) != 1:
         raise InputError(f"{path}: has {len(names)} common names {names}; expected the party's.")

@@ -51,9 +51,10 @@ def read_key(path: Path, hint: str = "") -> PrivateKeyTypes:
 
 
 def write_new(files: Mapping[Path, bytes]) -> None:
-    """All of the files or none, and never over an existing one: a key that is gone stays gone.
+    """Write all of the files or none. An existing file is never overwritten: a lost key cannot be
+    restored.
 
-    A file is its user's only from the start, so that there is no moment to copy a private key.
+    A file has mode 600 from its creation on, so that no other user can ever read a private key.
     """
     for path in files:
         if os.path.lexists(path):
@@ -76,7 +77,7 @@ def _of_keys(path: Path) -> bool:
 
 
 def _write(path: Path, data: bytes, written: list[Path]) -> None:
-    mode = 0o600  # as the system keeps it from the first moment on
+    mode = 0o600  # from the creation of the file on
     with (
         private(path.parent, _of_keys),
         open(path, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file,
@@ -89,7 +90,8 @@ def _signed(path: Path, label: str, load: Callable[[bytes], Signed], hint: str =
     data = _block(path, label, hint)
     try:
         signed = load(data)
-        # These are parsed when first asked for: here, where the error can name the file.
+        # cryptography parses these fields when they are first read. Read them here, where an error
+        # can name the file.
         _ = signed.subject, signed.extensions, signed.public_key(), signed.signature_hash_algorithm
     except MALFORMED as error:
         raise _damaged(path, label.lower(), error) from error

@@ -1,4 +1,4 @@
-"""Who took part in how many rounds of the training, as far as one party saw."""
+"""In how many rounds of the training each party took part, as far as one party saw."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ HALF = 0.5  # below that, a result comes with a warning
 
 
 class Seen(msgspec.Struct):
+    """The rounds of one other party."""
+
     rounds: int = 0
     first: int = -1  # the first round, from 0
-    start: int = 0  # the number of its last start without a checkpoint
-    anew: int = 0  # after so many rounds it came back without what it had learnt
+    start: int = 0  # the life in which the party last started without a checkpoint
+    anew: int = 0  # the round after which the party came back without a checkpoint
 
 
 class Facts(msgspec.Struct, array_like=True):
@@ -35,7 +37,7 @@ class Attendance:
         self.rounds = 0
         self.next, self.skipped = begin, 0  # rounds that this party jumped over while it was away
         self.seen = {party: Seen() for party in others}
-        self.alone = {me: 0}  # rounds without labels that a party did, as it told
+        self.alone = {me: 0}  # rounds without labels that each party did, as it told
 
     def count(self, round: int, there: Iterable[str]) -> None:
         self.rounds += 1
@@ -47,9 +49,9 @@ class Attendance:
             one.first = round if one.first < 0 else one.first
 
     def begins_anew(self, party: str, start: int, rounds: int) -> bool:
-        """A party tells the number of its start if it had no checkpoint then, else 0. Whether what
-        it learnt in earlier rounds is lost; those rounds do not count any more. `rounds`: done so
-        far."""
+        """Note the greeting of a party. `start`: its life if it started without a checkpoint, else
+        0. Returns whether it has lost what it learnt in earlier rounds; these rounds then do not
+        count any more. `rounds`: done so far."""
         before = self.seen[party]
         if start in (0, before.start):
             return False
@@ -59,8 +61,8 @@ class Attendance:
         return before.rounds > 0
 
     def notes(self, unlabelled: int = 0) -> list[str]:
-        """A line for everybody who missed a round. `unlabelled`: so many rounds were without
-        labels."""
+        """A line for every other party that missed a round. `unlabelled`: the number of rounds
+        without labels."""
         missed = {party: one for party, one in self.seen.items() if one.rounds < self.rounds}
         lines = [_note(p, one.rounds, self.rounds, one) for p, one in missed.items()]
         short = {p: n for p, n in self.alone.items() if p in self.seen and n < unlabelled}

@@ -1,4 +1,4 @@
-"""Writing files in a thread of its own, so that a training does not wait for the disk."""
+"""Writing files in a background thread, so that a training does not wait for the disk."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from colonnade.errors import ColonnadeError
 
 log = logging.getLogger(__name__)
 
-PAUSE = 30.0  # seconds
+PAUSE = 30.0  # seconds between two log lines about the same trouble
 
 Job = Callable[[], None]
 
 
 class Trouble:
-    """Tells that something cannot be written: at once, then at most every half a minute; and when
-    it can be written again."""
+    """Logs that files cannot be written: at once, then at most every 30 seconds; and when they can
+    be written again."""
 
     def __init__(self, log: logging.Logger) -> None:
         self.log, self.next, self.count = log, 0.0, 0
-        self.lasts = False  # and was told
+        self.lasts = False  # an error was logged, and nothing was written since
 
     def tell(self, text: str) -> None:
         self.count += 1
@@ -31,14 +31,14 @@ class Trouble:
             self.log.error("%s (%d such errors so far)", text, self.count)
 
     def over(self, what: str) -> None:
-        """Something was written."""
+        """A file was written: if there was trouble before, log that it is over."""
         if self.lasts:
             self.lasts = False
             self.log.info("%s: written again", what)
 
 
 class BackgroundWriter:
-    """Does one job after the other; `idle` when there is none."""
+    """A thread that does one job after the other. Errors of jobs are logged."""
 
     def __init__(self, trouble: Trouble | None = None) -> None:
         self._trouble = trouble or Trouble(log)
@@ -57,14 +57,15 @@ class BackgroundWriter:
         return self._next is None and not self._busy
 
     def __call__(self, job: Job) -> None:
-        """Returns when the job before is done."""
+        """Give the thread a job. If another job waits already, this blocks until that one has
+        begun."""
         with self._changed:
             self._changed.wait_for(lambda: self._next is None)
             self._next = job
             self._changed.notify_all()
 
     def wait(self) -> None:
-        """Until everything is written."""
+        """Return when all jobs are done."""
         with self._changed:
             self._changed.wait_for(self._is_idle)
 

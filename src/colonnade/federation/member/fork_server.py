@@ -1,5 +1,6 @@
-"""What the fork server of `colonnade up` loads: it imports the modules and reads the data before a
-party's process is forked, so that a party that was killed is back within a moment."""
+"""The module that the fork server of `colonnade up` preloads: it imports the other modules and
+reads the data before processes of parties are forked, so that a killed party is back within a
+moment."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ __all__ = ["join", "process"]
 
 
 def _read_data() -> None:
-    torch.set_num_threads(1)  # threads do not survive the birth of a process
+    torch.set_num_threads(1)  # threads do not survive a fork
     with suppress(ColonnadeError):
         federation = read_federation(Path(os.environ[FILE]))
         if federation.data is not None:

@@ -1,5 +1,6 @@
-"""What a party keeps in its folder, so that a restart goes on: checkpoints, its record, and its
-part of the model in use. A full disk does not end a training: what it refused is written later."""
+"""The files that a party writes while it takes part, so that it goes on after a restart:
+checkpoints, its record, and its part of the model in use. A full disk does not end a training: what
+could not be written is written later."""
 
 from __future__ import annotations
 
@@ -22,13 +23,14 @@ from colonnade.network.program_counter import END
 log = logging.getLogger(__name__)
 
 PAUSE = 0.1  # seconds between two checkpoints, at least
-SHARE = 0.005  # of the training so far: not more often than that
-COST = 0.03  # of the time, at most, is spent on checkpoints
-AGAIN = 2 * SECOND  # between two attempts to write what a full disk refused
+SHARE = 0.005  # least pause between two checkpoints, as a share of the training time so far
+COST = 0.03  # largest share of the time that checkpoints take
+AGAIN = 2 * SECOND  # between two attempts to write to a full disk
 
 
 class Keeping:
-    """`facts`: what a checkpoint holds of the party beside the algorithm's state."""
+    """Writes the files of a party. `facts`: what a checkpoint holds beside the algorithm's
+    state."""
 
     def __init__(
         self,
@@ -44,14 +46,14 @@ class Keeping:
         self.trained_before = False  # in an earlier life
         self.version: Version | None = None  # of the model in use
         self.saved: Version | None = None  # of the model in the folder
-        self.background: BackgroundWriter | None = None  # None: what is written is written at once
+        self.background: BackgroundWriter | None = None  # None: files are written by this thread
         self.trouble = Trouble(log)
         self.stopwatch: Callable[[], float] = lambda: 0.0  # real seconds; none in virtual time
         self._kept = self._begun = clock.now
         self._costs = deque([0.0], maxlen=9)  # seconds that the last checkpoints took
 
     def resume(self, net: Live) -> dict[str, Any] | None:
-        """Go on from the checkpoint, if there is one; its facts."""
+        """Restore the checkpoint, if there is one, and give its facts."""
         self.net = net
         facts = self.checkpoint.resume(net)
         if facts is not None:
@@ -59,7 +61,7 @@ class Keeping:
         return facts
 
     def begin(self, net: Live) -> None:
-        """The training begins."""
+        """To be called when the training begins, with its network."""
         self.net, self._begun = net, self.clock.now
 
     def keep_if_due(self, rounds: int) -> None:
@@ -76,8 +78,8 @@ class Keeping:
         return free and self.clock.now - self._kept >= pause * SECOND
 
     def keep(self, rounds: int, *, at_once: bool = True) -> None:
-        """Write a checkpoint after so many rounds. Without room on the disk, a restart goes on from
-        the one before. Unless `at_once`, a thread of its own does the writing."""
+        """Write a checkpoint after so many rounds. If the disk is full, the checkpoint before
+        stays. `at_once`: it is written when this returns; else the background thread writes it."""
         begun, self._kept = self.stopwatch(), self.clock.now
         if self.background is not None and at_once:
             self.background.wait()
@@ -89,15 +91,16 @@ class Keeping:
         self._costs.append(self.stopwatch() - begun)
 
     def note(self) -> None:
-        """Write down what left, now and then, and what a full disk refused."""
+        """From time to time, outside the training: write the ledger, and what a full disk
+        refused."""
         if self.clock.now - self._kept >= AGAIN:
             self._kept = self.clock.now
             self.attempt(self.record.keep)
             self.write_again()
 
     async def finish(self) -> None:
-        """Before a clean end: write what there is, with what left in the test and in answers. As
-        long as a full disk refuses the result or a part of the model, the process stays."""
+        """Before a clean end: write the record, with what left in the test and in answers. While a
+        full disk refuses the result or a part of the model, this waits and tries again."""
         self.attempt(self.record.keep)
         self.write_again()
         while self.record.unwritten is not None or self.algorithm.training.versions.unwritten:
@@ -106,6 +109,7 @@ class Keeping:
             self.write_again()
 
     def write_again(self) -> None:
+        """Write parts of the model that a full disk refused before."""
         versions = self.algorithm.training.versions
         if versions.unwritten:
             versions.write(self.net)
@@ -128,7 +132,7 @@ class Keeping:
         self.saved = self.version
 
     def attempt(self, write: Callable[[], None]) -> None:
-        """Write something; a full disk is told and does not end the training."""
+        """Call `write`; an error, such as a full disk, is logged and does not end the training."""
         try:
             write()
             self.trouble.over(str(self.folder))

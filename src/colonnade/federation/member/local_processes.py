@@ -1,8 +1,8 @@
-"""All parties as processes of this machine: `colonnade up`, to try things.
+"""All parties as processes of this machine: `colonnade up`, for trials.
 
-Each party is what it would be elsewhere: a process of its own with a certificate, a party file and
-a folder, started by `colonnade join`. With `kill_every`, processes are killed at random and started
-again, for as long as the training goes on.
+Each party is the same as on a machine of its own: a process with a certificate, a party file and a
+folder, started as by `colonnade join`. With `kill_every`, processes are killed at random and
+started again, for as long as the training goes on.
 """
 
 from __future__ import annotations
@@ -28,14 +28,13 @@ from colonnade.federation.member.member import TESTED_WITHOUT
 from colonnade.federation.member.stage import LIFE, Stage
 from colonnade.federation.member.status import read_status
 
-POLITE = 5.0  # seconds to leave, before a process is killed
-
+TIME_TO_LEAVE = 5.0  # seconds after SIGTERM before a process is killed
 
 Main = Callable[[], None]  # the command line: runs what `sys.argv` says
 
 
 def begin(*arguments: Any) -> None:
-    """In the new process, where this is imported already."""
+    """What a forked process runs; the fork server has imported the module already."""
     from colonnade.federation.member import fork_server
 
     fork_server.join(*arguments)
@@ -52,12 +51,13 @@ class Chaos:
     returns: dict[str, float] = field(default_factory=dict)
 
     def schedule(self, now: float) -> None:
+        """Choose the time of the next kill."""
         self.due = now + self.every * self.random.uniform(0.5, 1.5)
 
 
 class Local:
-    """The processes of a federation on this machine. `main`: what each of them runs, with the words
-    `colonnade join PARTY.toml`. `serve`: they go on answering questions after the test."""
+    """The processes of a federation on this machine. `main`: the command line that each of them
+    runs, as `colonnade join PARTY.toml`. `serve`: they go on answering questions after the test."""
 
     def __init__(
         self, federation: Federation, folder: Path, main: Main, *, serve: bool = False
@@ -74,7 +74,8 @@ class Local:
         folder = self.folder / party
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         (folder / STATUS).unlink(missing_ok=True)
-        once = not self.serve and self.federation.leader is not None  # equals need each other
+        # Without a leader, a party that has ended could not help the others to finish.
+        once = not self.serve and self.federation.leader is not None
         arguments = (self.main, self.folder / f"{party}.toml", folder / LOG, once)
         process = self.context.Process(target=begin, args=arguments, name=party)
         process.start()
@@ -90,7 +91,7 @@ class Local:
         """Ask all processes to end, and kill those that do not."""
         for process in self.processes.values():
             process.terminate()
-        deadline = time.monotonic() + POLITE
+        deadline = time.monotonic() + TIME_TO_LEAVE
         for process in self.processes.values():
             process.join(max(0.1, deadline - time.monotonic()))
             if process.exitcode is None:
@@ -99,7 +100,7 @@ class Local:
         self.processes.clear()
 
     def stage(self) -> Stage:
-        """The stage of the label holder; where nobody leads, of the party that is least far."""
+        """The stage of the label holder; where nobody leads, the earliest stage of all parties."""
         federation = self.federation
         watched = [federation.leader] if federation.leader else self.processes
         told = [read_status(self.folder / p).get("stage") for p in watched]
@@ -107,7 +108,8 @@ class Local:
         return min(stages, key=LIFE.index, default=Stage.STARTING)
 
     def over(self) -> bool:
-        """The label holder has left; or all have been tested, where nobody leads."""
+        """Whether the label holder has ended; where nobody leads, whether all parties are
+        tested."""
         if self.federation.leader is None:
             everybody = len(self.processes) == len(self.federation.members)
             return everybody and self.stage() == Stage.ANSWERING
@@ -115,12 +117,12 @@ class Local:
         return process is not None and process.exitcode == 0
 
     def check(self) -> None:
-        """A process that ended with an error takes the whole trial with it."""
+        """Raise the error of a process that ended with one."""
         for party, process in self.processes.items():
             code = process.exitcode
             if code not in (None, 0):
                 kind = InputError if code == 2 else ColonnadeError
-                raise kind(f"{party} ended with an error: {last_words(self.folder / party / LOG)}")
+                raise kind(f"{party} ended with an error: {end_of_log(self.folder / party / LOG)}")
 
 
 def up(
@@ -142,14 +144,14 @@ def up(
     found = [one for party in federation.label_holders for one in read_results(folder / party)]
     if not found:
         raise ColonnadeError(f"{federation.speaker} has no result; see {folder}")
-    found.sort(key=lambda one: (not one.metrics, lacks(one)))  # of equals, one that lacks nobody
+    found.sort(key=lambda one: (not one.metrics, lacks(one)))  # the most complete one first
     if chaos is not None:
         say(f"{chaos.kills} processes were killed while the training went on.")
     return found[0]
 
 
 def lacks(result: Result) -> int:
-    """How many parties a result's model, or its test, was made without."""
+    """How many parties were missing in the model of a result, or in its test."""
     return sum(note.startswith(("the model lacks", TESTED_WITHOUT)) for note in result.notes)
 
 
@@ -177,7 +179,7 @@ def _wait(
         if local.over():
             return
         if chaos is not None:
-            stir(local, chaos, say)
+            kill_and_restart(local, chaos, say)
 
 
 def begin_chaos(every: float, seed: int | None, say: Callable[[str], None]) -> Chaos:
@@ -187,8 +189,8 @@ def begin_chaos(every: float, seed: int | None, say: Callable[[str], None]) -> C
     return Chaos(every, Random(seed))
 
 
-def stir(local: Local, chaos: Chaos, say: Callable[[str], None]) -> None:
-    """Kill a process if it is time, and start those again whose time has come."""
+def kill_and_restart(local: Local, chaos: Chaos, say: Callable[[str], None]) -> None:
+    """Kill a process if it is time, and start killed processes again when their pause is over."""
     now, stage = time.monotonic(), local.stage()
     for party, when in list(chaos.returns.items()):
         if now >= when:
@@ -207,7 +209,7 @@ def stir(local: Local, chaos: Chaos, say: Callable[[str], None]) -> None:
         chaos.schedule(now)
 
 
-def last_words(log: Path) -> str:
+def end_of_log(log: Path) -> str:
     """The end of a party's log: why its process ended."""
     try:
         text = log.read_text(errors="replace")

@@ -19,12 +19,12 @@ log = logging.getLogger(__name__)
 
 
 class Meeting:
-    """What one party knows of those it has met."""
+    """What one party knows of the parties that it has met."""
 
     def __init__(self, federation: Federation, own: OwnData, post: Post, codes: KnownCode) -> None:
         self.federation, self.own, self.post, self.codes = federation, own, post, codes
-        self.complaints: dict[str, str] = {}  # what is wrong → with whom
-        self.agreeing: set[str] = set()  # parties whose files and rows fit ours
+        self.complaints: dict[str, str] = {}  # what is wrong → the party concerned
+        self.agreeing: set[str] = set()  # parties whose files and rows fit those of this party
         self.strangers: set[str] = set()  # parties that have another federation file
         self.preferring: dict[str, int] = {}  # party → which life of this party it listens to
 
@@ -35,12 +35,13 @@ class Meeting:
         return text(Greeting(self.federation.digests, own.fingerprint, dict(own.code), start))
 
     def greeted(self, sender: str, theirs: Greeting) -> str:
-        """Why this party cannot work with the sender; "" if it can."""
+        """Note the greeting of another party. Returns why this party cannot work with it; "" if it
+        can."""
         self.codes.hear(sender, theirs.code)
         found = self._mismatch(sender, theirs)
         if not found:
             self.agreeing.add(sender)
-        elif sender not in self.complaints.values():  # one is enough
+        elif sender not in self.complaints.values():  # one complaint per party is enough
             self.complaints[found] = sender
             log.error("%s", found)
         return found
@@ -60,7 +61,8 @@ class Meeting:
 
     def twice(self, sender: str, life: int) -> None:
         """Two processes have this party's certificate, and `sender` says which one it listens to.
-        The other one ends; not because a single member says so, unless that one leads."""
+        If it is not this one, this one ends: when the leader, or most of the parties that are
+        there, say so. One other member alone cannot end it."""
         known, self.preferring[sender] = self.preferring.get(sender), life
         if life == self.post.life:
             if known != life:

@@ -1,7 +1,8 @@
-"""What a party writes down while it takes part: the output folder of a real run.
+"""The record of a party: the output folder of a real run.
 
-The same files as those of an experiment, so that `colonnade report` reads them. The label holder
-writes all of them, the others their ledger and their model. A restart goes on where they end.
+The files are the same as those of an experiment, so that `colonnade report` reads them. The label
+holder writes all of them, the other parties their ledger and their model. After a restart, the
+files are continued.
 """
 
 from __future__ import annotations
@@ -40,9 +41,11 @@ class Record:
     def __init__(self, folder: Path, federation: Federation) -> None:
         self.folder, self.federation = folder, federation
         self.run = f"{slug(federation.method.name)}.{slug(AS_IT_HAPPENED)}.{federation.seed}"
-        self.ledger = Ledger()  # of this life of the process
-        self.before = lines_of(read_ledger(folder, self.run))  # of earlier ones
-        self.told: dict[str, dict[Line, tuple[int, int]]] = {}  # by others, at the end
+        self.ledger = Ledger()  # of this life of the party
+        self.before = lines_of(read_ledger(folder, self.run))  # of earlier lives
+        self.told: dict[
+            str, dict[Line, tuple[int, int]]
+        ] = {}  # ledgers that others sent at the end
         self.points = read_history(folder, self.run)
         self.unwritten: Result | None = None  # of the test, until it is on the disk
         self.begun = time.monotonic()
@@ -50,11 +53,11 @@ class Record:
 
     @property
     def seconds(self) -> float:
-        """Since the training began, without the time that this process was away."""
+        """Seconds since the training began, without those in which this party was not running."""
         return self.spent + time.monotonic() - self.begun
 
     def begin(self) -> None:
-        """The folder of a run, as far as it is known at the start."""
+        """Make the output folder and write `config.toml`."""
         table = {**self.federation.table(), **_plan(self.federation)}
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -66,18 +69,19 @@ class Record:
             ) from error
 
     def rounds(self, so_far: int) -> int:
-        """Rounds of the training, also if this process only heard that it is over."""
+        """Rounds of the training; `so_far` if this party has no training curve."""
         return max((int(point["round"]) for point in self.points), default=so_far)
 
     def add(self, point: Point) -> None:
-        """A point of the training curve; those of rounds that are done again are replaced."""
+        """Add a point of the training curve; it replaces the points of the same and later rounds,
+        which are done again."""
         place = {"round": point.round, "epoch": point.epoch}
         spent = {"virtual_seconds": round(self.seconds, 3), "bytes": self._sent()[1]}
         earlier = [p for p in self.points if p["round"] < point.round]
         self.points = [*earlier, {**place, **spent, **point.metrics}]
 
     def keep(self) -> None:
-        """Write down what there is."""
+        """Write the ledger, the training curve, and the result if there is one."""
         write_lines(self.folder / "ledger" / f"{self.run}.jsonl", self.rows())
         if self.points:
             write_lines(self.folder / "history" / f"{self.run}.jsonl", self.points)
@@ -86,14 +90,14 @@ class Record:
             self.unwritten = None
 
     def rows(self) -> list[LedgerRow]:
-        """What left this party, and what others told that left them."""
+        """What left this party, and what left the others as they told."""
         sums = dict(_merged(self.before, lines_of(ledger_rows(self.ledger))))
         for lines in self.told.values():
             sums.update(lines)
         return [LedgerRow(*line, *count) for line, count in sums.items()]
 
     def known(self) -> Result | None:
-        """The result of an earlier process of this party, if it got so far."""
+        """The result that an earlier process of this party wrote; None if there is none."""
         found = [result for result in read_results(self.folder) if result.run == self.run]
         return found[0] if found else None
 
@@ -123,7 +127,7 @@ class Record:
 
 
 def _plan(federation: Federation) -> Table:
-    """What the report wants to know of an experiment."""
+    """The tables of an experiment file that the report needs."""
     method = {"name": federation.method.name, "algorithm": federation.method.algorithm}
     faults = [{"name": AS_IT_HAPPENED}]
     return {"methods": [method], "faults": faults, "seeds": [federation.seed]}

@@ -1,7 +1,7 @@
-"""How a party is: as others may ask, as one line for a person, as a file beside the results.
+"""The status of a party: as an answer to others, as one line for a person, and as a file.
 
-The file, `status.json`, says how the process ended when it ends. A process that is killed cannot
-write that; whoever reads the file then finds that nobody holds the folder's lock.
+When the process ends, it writes into the file, `status.json`, how it ended. A process that is
+killed cannot do so; `read_status` then finds that no process holds the folder's lock.
 """
 
 from __future__ import annotations
@@ -35,17 +35,14 @@ from colonnade.network.wire import Count, Name, read_note
 log = logging.getLogger(__name__)
 
 LINE = 2000  # characters of a line in the log
-LOOK, SHOW = SECOND // 20, SECOND // 2  # between two looks at the state, and at its details
-
+LOOK, SHOW = SECOND // 20, SECOND // 2  # between two checks of the stage, and two updates
 
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
-
-
 Remark = Annotated[str, msgspec.Meta(max_length=500)]
 
 
 class Told(msgspec.Struct, frozen=True):
-    """What a party tells of itself, as others check it."""
+    """The status that a party tells, with the limits by which the receiver checks it."""
 
     party: Name
     process: Count
@@ -63,7 +60,7 @@ class Told(msgspec.Struct, frozen=True):
 
 
 def told(answer: bytes) -> dict[str, Any]:
-    """The status in an answer, fit to be printed; WireError if it is none."""
+    """The status in another party's answer, safe to print; WireError if it is not valid."""
     found = msgspec.to_builtins(read_note(answer, Told))
     return {key: _shown(value) for key, value in found.items()}
 
@@ -77,7 +74,7 @@ def _shown(value: Any) -> Any:
 
 
 def status(member: Member) -> dict[str, Any]:
-    """What a party tells of itself."""
+    """The status that this party tells; see `Told`."""
     state = member.state
     return {
         "party": member.party,
@@ -97,7 +94,7 @@ def status(member: Member) -> dict[str, Any]:
 
 
 class Printable(logging.Formatter):
-    """The one place through which every log line goes, whoever's words are in it."""
+    """Escapes every log line, because it may hold text of another party."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
         return printable(super().formatMessage(record), LINE)
@@ -115,7 +112,7 @@ def set_up_log(console: Console) -> None:
 
 
 class StatusLine:
-    """One line that says how it goes, and a file beside the results that says the same."""
+    """Shows the status of a party as one line of the terminal, and writes it to the status file."""
 
     def __init__(self, member: Member, console: Console) -> None:
         self.member, self.console = member, console
@@ -156,7 +153,7 @@ class StatusLine:
     def write(self) -> None:
         with suppress(OSError):
             decides = self.member.algorithm.task.goal.deciding.key
-            own = {"metrics": self.member.state.metrics, "metric": decides}  # not for others to ask
+            own = {"metrics": self.member.state.metrics, "metric": decides}  # not told to others
             own["activity"] = self.member.algorithm.activity
             write_status(self.member.folder / STATUS, status(self.member) | own)
 
@@ -183,7 +180,7 @@ def sentence(member: Member) -> str:
 
 @contextmanager
 def end_noted(folder: Path, party: str) -> Iterator[None]:
-    """However this process ends, its status file says so: done, left (by Ctrl-C or SIGTERM), or
+    """When this block ends, write to the status file how: done, left (by Ctrl-C or SIGTERM), or
     with which error. The caller holds the folder's lock."""
     (folder / STATUS).unlink(missing_ok=True)  # of an earlier process
     how, reason = Stage.DONE, ""
@@ -202,7 +199,8 @@ def end_noted(folder: Path, party: str) -> Iterator[None]:
 
 
 def _ended(facts: dict[str, Any], how: Stage, at: datetime, reason: str) -> dict[str, Any]:
-    """Without what was true only while the process ran: who was away, who was late."""
+    """The status of a process that has ended, without what was true only while it ran: which
+    parties were away or late."""
     ended = {"at": at.isoformat(timespec="seconds"), "during": facts["stage"], "reason": reason}
     lasting = {key: value for key, value in facts.items() if key not in ("away", "late")}
     return {**lasting, "stage": how, "ended": ended}
@@ -214,7 +212,7 @@ def write_status(path: Path, facts: dict[str, Any]) -> None:
 
 
 def read_status(folder: Path) -> dict[str, Any]:
-    """What the party of this folder last wrote of itself; with how it ended, if it has."""
+    """The status that the party of this folder last wrote, and how its process ended, if it has."""
     facts = _read(folder)
     if not facts or "ended" in facts or is_running(folder):
         return facts

@@ -1,4 +1,5 @@
-"""Versions of the model among real parties: which party keeps which, and when parts are final."""
+"""Versions of the model among real parties: which party keeps which version, and how the parties
+agree that their parts of the model are final."""
 
 from __future__ import annotations
 
@@ -16,11 +17,14 @@ from colonnade.network.parts import Parts, Version
 
 log = logging.getLogger(__name__)
 
-LIVES = 1 << 20  # starts of a process that are told apart
-WINDOW = 2  # rounds that a party may be ahead of another
+LIVES = 1 << 20  # the number of a life is told modulo this
+WINDOW = 2  # rounds that a party may be ahead of another one
 
 
 class CommittingNetwork(WaitingNetwork):
+    """The methods of `Network` about versions of the model, for real parties. `Network` says what
+    each of them promises."""
+
     @property
     def life(self) -> int:
         return self.post.life % LIVES
@@ -51,9 +55,9 @@ class CommittingNetwork(WaitingNetwork):
     async def commit(self, keep: Callable[[bool], bool]) -> None:
         self.step += 1
         mark, leader = self.rounds_begun, self.leader
-        if leader is not None and not self.leads:  # it says whether this is too late
+        if leader is not None and not self.leads:  # the leader says whether this is too late
             limit = self.clock.now + int(self.post.silence * SECOND)
-            await self.attend(lambda: leader in self.post.parts_of, lambda: [leader], limit)
+            await self.wait_until(lambda: leader in self.post.parts_of, lambda: [leader], limit)
         late = mark < self.resume_at or self._committed(mark)
         self.post.muted = not keep(late)
         if self.post.muted:
@@ -64,14 +68,15 @@ class CommittingNetwork(WaitingNetwork):
             return
         if self.leads:
             nothing = Parts()
-            await self.everybody(lambda p: self.post.parts_of.get(p, nothing).final(mark))
+            await self.wait_for_all(lambda p: self.post.parts_of.get(p, nothing).final(mark))
         elif leader is None:
-            await self.everybody(lambda p: self.post.peers[p].reached(self.at))
+            await self.wait_for_all(lambda p: self.post.peers[p].reached(self.at))
         else:
-            await self.attend(lambda: self._committed(mark), lambda: [leader])
+            await self.wait_until(lambda: self._committed(mark), lambda: [leader])
 
     def _committed(self, mark: int) -> bool:
-        """Whether the leader has said that parts which were final by then are in use."""
+        """Whether the leader has said that the parts which were final at round `mark` are in
+        use."""
         told = self.post.parts if self.leads else self.post.parts_of.get(self.leader or "")
         return told is not None and told.committed is not None and told.committed >= mark
 
@@ -94,8 +99,10 @@ class CommittingNetwork(WaitingNetwork):
         def ready(party: str) -> bool:
             return self.post.peers[party].reached(lately)
 
-        def gone_on() -> bool:  # among equals: others waited no longer, and now wait for this party
+        def gone_on() -> (
+            bool
+        ):  # without a leader: others stopped waiting, and wait for this party now
             equals = self.leader is None
             return equals and any(k.there and k.reached(beyond) for k in self.post.peers.values())
 
-        await self.everybody(ready, gone_on)
+        await self.wait_for_all(ready, gone_on)

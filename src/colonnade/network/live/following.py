@@ -12,7 +12,7 @@ from colonnade.network.live.generations import LedProgram
 from colonnade.network.live.messages import NACK
 from colonnade.network.live.peers import Peer
 from colonnade.network.live.post import Post
-from colonnade.network.live.waiting import AGAIN, Missing, Rejoin
+from colonnade.network.live.waiting import ASK_EVERY, Rejoin, WaitLog
 from colonnade.network.program_counter import END, MAIN, ProgramCounter, after_rounds
 
 if TYPE_CHECKING:
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LOOK_ROUND = SECOND  # so long a restarted leader listens before it goes on
+LISTEN_FIRST = SECOND  # for which a restarted leader listens before it goes on
 
-Fresh = Callable[[], "Live"]  # a network for another attempt at the program
+NewNetwork = Callable[[], "Live"]  # makes the network for an attempt at the program
 Run = Callable[["Live"], Coroutine[Any, Any, Any]]
 
 
 class Siblings:
-    """Programs that run side by side at one party. Each ends when all of them are done: until then
-    its leader may crash, return and take up rounds that it has not kept."""
+    """Programs that run side by side at one party. A program ends only when all of them are done:
+    until then its leader may crash, return, and repeat rounds that its checkpoint does not hold."""
 
     def __init__(self, count: int) -> None:
         self.running = count
@@ -42,24 +42,28 @@ class Siblings:
         post.news.notify()
 
     async def wait(self, net: Live, leader: str) -> None:
-        """This party is done with its part of a program that another one leads."""
+        """This party is done with its part of a program that another party leads. Returns when the
+        leader and all siblings are done, too."""
         over = net.origin.at(END, 0)
-        await net.attend(lambda: net.post.peers[leader].reached(over), lambda: [leader])
+        await net.wait_until(lambda: net.post.peers[leader].reached(over), lambda: [leader])
         self.end(net.post)
         try:
-            await net.attend(lambda: not self.running, list)
+            await net.wait_until(lambda: not self.running, list)
         except Rejoin:
             self.running += 1
             raise
 
 
-async def lead(post: Post, led: LedProgram, fresh: Fresh, run: Run, resume_at: int) -> Any:
-    """Run a program that this party leads, in a new generation, from a round on."""
-    limit = post.clock.now + (LOOK_ROUND if led.origin else 0)  # the main program has gathered
+async def lead(
+    post: Post, led: LedProgram, new_network: NewNetwork, run: Run, resume_at: int
+) -> Any:
+    """Run a program that this party leads, in a new generation, from round `resume_at` on."""
+    # Before the main program, `take_part` has waited for the others already.
+    limit = post.clock.now + (LISTEN_FIRST if led.origin else 0)
     while any(k.there and not k.positions for k in post.peers.values()) and post.clock.now < limit:
         await post.clock.wait(post.news, limit)
     post.lead(led, after_rounds(led.origin, min(resume_at, END)))
-    net = fresh()
+    net = new_network()
     net.resume_at = resume_at
     result = await run(net)
     finish(post, led.origin)
@@ -67,7 +71,7 @@ async def lead(post: Post, led: LedProgram, fresh: Fresh, run: Run, resume_at: i
 
 
 def finish(post: Post, origin: ProgramCounter = MAIN) -> None:
-    """Tell everybody that the program is over here."""
+    """Tell everybody that the program is over at this party."""
     post.reach(origin.at(END, 0))
     post.beat_all()
 
@@ -75,7 +79,7 @@ def finish(post: Post, origin: ProgramCounter = MAIN) -> None:
 async def follow(
     post: Post,
     led: LedProgram,
-    fresh: Fresh,
+    new_network: NewNetwork,
     run: Run,
     *,
     resume_at: int = 0,
@@ -83,19 +87,19 @@ async def follow(
     around: Live | None = None,
     siblings: Siblings | None = None,
 ) -> Any:
-    """Run a program from its leader's round on, again whenever the leader begins anew. `around`:
-    the network on which the program was started side by side with its `siblings`. `resume_at` and
-    `own_rounds`: see `take_part`."""
+    """Run a program from its leader's round on, and once more whenever the leader begins a new
+    generation. `around`: the network on which the program was started beside its `siblings`.
+    `resume_at` and `own_rounds`: see `take_part`."""
     leader = post.peers[led.leader or ""]
-    joined = 0  # the generation this party has taken part in
-    mine = resume_at  # the round that this party would do next by itself
+    joined = 0  # the newest generation in which this party has taken part
+    mine = resume_at  # the round at which this party would go on by itself
     while True:
         await _wait_for_leader(post, led, leader, around)
-        net = fresh()
+        net = new_network()
         ahead = leader.positions.rounds_done(led.origin)
-        early = 0 if joined == led.generation else WINDOW  # so much it may be ahead of us
+        early = 0 if joined == led.generation else WINDOW  # rounds that the leader may be ahead
         theirs = max(led.start.rounds_done(led.origin), ahead - early)
-        net.resume_at = entry(mine, theirs, own_rounds) if mine < own_rounds.stop else theirs
+        net.resume_at = entry_round(mine, theirs, own_rounds) if mine < own_rounds.stop else theirs
         net.own_rounds = own_rounds
         joined = led.generation
         led.mail.passed.clear()
@@ -113,22 +117,23 @@ async def follow(
 
 
 async def _wait_for_leader(post: Post, led: LedProgram, leader: Peer, around: Live | None) -> None:
-    """Until the leader has begun and told where it is, or has passed the program."""
-    ask_at, missing = post.clock.now + AGAIN, Missing(post)
+    """Wait until the leader has begun the program and told its position, or is past the program."""
+    ask_at, wait_log = post.clock.now + ASK_EVERY, WaitLog(post)
     while True:
         if around is not None:
             around.check_generation()
         begun = any(counter.inside(led.origin) for counter in leader.positions.values())
         if (led.generation and begun) or leader.positions.rounds_done(led.origin) >= END:
             return
-        missing.say([led.leader or ""])
+        wait_log.log_if_due([led.leader or ""])
         if post.clock.now >= ask_at:
-            ask_at = post.clock.now + AGAIN
+            ask_at = post.clock.now + ASK_EVERY
             if leader.there:
                 post.tell(led.leader or "", NACK, led.origin.at(0, 0))
         await post.clock.wait(post.news, ask_at)
 
 
-def entry(mine: int, theirs: int, own_rounds: range) -> int:
-    """Where to go on: with the others, but not past rounds that this party does by itself."""
+def entry_round(mine: int, theirs: int, own_rounds: range) -> int:
+    """The round at which to go on: that of the others, but not beyond rounds that this party does
+    by itself."""
     return max(mine, min(theirs, own_rounds.start) if mine < own_rounds.stop else theirs)

@@ -1,12 +1,12 @@
 """Programs with a leader, and the generations of their leaders.
 
 The leader of a program begins a new *generation* whenever it starts the program: when its process
-starts, or when it is sent back by the leader of a surrounding program. Every message carries the
+starts, or when the leader of a surrounding program sends it back. Every message carries the
 generation of its program's leader. Messages of an older generation are void; those of a newer one
-wait until the leader itself was heard. Where nobody leads there is one generation.
+wait until a message of the leader itself has come. Where nobody leads there is one generation.
 
-Programs that run side by side are opened and closed here. What comes for a program that this party
-has not started yet waits; what comes for one that it has left is void.
+Programs that run side by side are opened and closed here. Messages for a program that this party
+has not started yet are held; messages for a program that it has left are void.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ UNREAD = 64  # letters of one sender that are held for exchanges to come
 REGISTERS = 16  # of one sender, in one program
 VERSIONS = 4  # of a register
 EARLY = 256  # messages of one sender, of a generation or program that this party is not in yet
-MANY_GONE = 1024  # exchanges of which others said that they have their messages no more
+MANY_GONE = 1024  # remembered answers "gone" to negative acknowledgements
 
-Message = tuple[str, Header, Tensor | None]  # with its sender
+Message = tuple[str, Header, Tensor | None]  # sender, header, content
 
 
 class LedProgram:
@@ -35,22 +35,22 @@ class LedProgram:
 
     def __init__(self, origin: ProgramCounter, leader: str | None, quota: Quota) -> None:
         self.origin, self.leader = origin, leader
-        self.generation = self.newest = 0 if leader else 1  # newest: that was heard of
+        self.generation = self.newest = 0 if leader else 1  # newest: of all messages so far
         self.start = origin.at(0, 0)  # where the generation began
         self.mail = MailRoom(quota, unread=UNREAD, registers=REGISTERS, versions=VERSIONS)
         self.resend = ResendBuffer()
-        self.gone: dict[tuple[str, ProgramCounter], bool] = {}  # what a party has no more
+        self.gone: dict[tuple[str, ProgramCounter], bool] = {}  # messages that senders lack by now
 
     def begin(self, generation: int, start: ProgramCounter) -> None:
-        """Everything is void that was said before, except for what registers hold."""
+        """Begin a new generation: all earlier messages are void, except for what registers hold."""
         self.generation, self.newest = generation, max(generation, self.newest)
         self.start = start
         self.mail.begin_anew()
         self.resend.clear()
         self.gone.clear()
 
-    def lost(self, sender: str, counter: ProgramCounter) -> None:
-        """A party said that it has its message of an exchange no more."""
+    def mark_gone(self, sender: str, counter: ProgramCounter) -> None:
+        """The sender said that it no longer has its message of the exchange at `counter`."""
         if len(self.gone) >= MANY_GONE:
             self.gone.clear()
         self.gone[sender, counter] = True
@@ -67,11 +67,12 @@ class Programs:
         self._came = 0
 
     def find(self, origin: ProgramCounter) -> LedProgram | None:
-        """The program that was started there; None if it does not run here."""
+        """The program with this origin; None if it does not run here."""
         return self._open.get(origin)
 
     def of(self, counter: ProgramCounter) -> LedProgram:
-        """The innermost program with a leader, or the main program, that this is a position in."""
+        """The innermost open program that the program counter lies in: one with a leader of its
+        own, or the main program."""
         if len(self._open) > 1:
             for i in range(len(counter) - 1, -1, -1):
                 if counter[i] < 0 and counter[: i + 1] in self._open:
@@ -83,12 +84,12 @@ class Programs:
         return program
 
     def close(self, origin: ProgramCounter) -> None:
-        """The program has ended here, and all that ran inside it."""
+        """The program, and every program inside it, has ended at this party."""
         for inner in [o for o in self._open if o.inside(origin)]:
             self._open.pop(inner).mail.clear()
         list(self._release(lambda header: header.origin.inside(origin)))
 
-    def wait_for_generation(self, sender: str, header: Header, value: Tensor | None) -> None:
+    def hold_early(self, sender: str, header: Header, value: Tensor | None) -> None:
         """Hold a message of a generation or program that this party is not in yet."""
         self._came += 1
         size, message = weight(value, header.note), (sender, header, value)
@@ -96,15 +97,15 @@ class Programs:
         if full or not self._early.put(self._came, message, sender, size):
             self.quota.drop(sender)
 
-    def early(self, origin: ProgramCounter, until: int | None = None) -> Iterator[Message]:
-        """The messages that were held for a program, and are held no more; up to a generation if
-        one is given."""
+    def release_early(self, origin: ProgramCounter, until: int | None = None) -> Iterator[Message]:
+        """Give the messages that were held for a program, and stop holding them. `until`: only
+        those up to this generation."""
         return self._release(
             lambda header: header.origin == origin and (until is None or header.generation <= until)
         )
 
     def forget_passed(self, passed: Callable[[ProgramCounter], bool]) -> None:
-        """Drop what was held for programs that this party did not take part in and has passed."""
+        """Drop what was held for programs that this party never started and is past now."""
         list(self._release(lambda h: h.origin not in self._open and passed(h.origin)))
 
     def _release(self, wanted: Callable[[Header], bool]) -> Iterator[Message]:

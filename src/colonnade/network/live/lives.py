@@ -3,8 +3,8 @@
 Each start of a party's process is a *life*, with a number that grows from start to start. Every
 message and every liveliness token carries it. Two processes with the certificate of one party, say
 on two machines, are two lives at the same time. Of the lives that are there, the one that was seen
-first counts for as long as it is there, and messages of no other life are used. A party that
-crashed and was started again is not held up for longer than the network takes to notice the crash.
+first *counts* for as long as it is there: only its messages are used. A party that crashed and was
+started again therefore waits until the network has noticed the crash, and no longer.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from torch import Tensor
 
 from colonnade.network.wire import Header
 
-MANY = 8  # lives of one party that are told apart
+MANY = 8  # lives of one party at the same time; further ones are ignored
 DIGITS = 14  # of the number of a life: milliseconds since 1970, up to the year 5138
-HELD = 256  # messages of lives that do not count yet
+HELD = 256  # messages that are held for lives that do not count yet
 
 
 def number_of(text: str) -> int | None:
-    """The life that a key or a note names; None if it names none."""
+    """The number of a life in a key or a note; None if the text is no such number."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= DIGITS else None
 
 
@@ -29,11 +29,11 @@ def number_of(text: str) -> int | None:
 class Lives:
     """The lives of one other party."""
 
-    present: list[int] = field(default_factory=list)  # as they came; the first one counts
-    newest: int = 0  # whose messages were used last
-    doubted: set[int] = field(default_factory=set)  # those that came while another one counted
-    refused: set[int] = field(default_factory=set)  # those that were told to end
-    held: list[Header] = field(default_factory=list)  # messages without content, for later
+    present: list[int] = field(default_factory=list)  # in the order they came; the first one counts
+    newest: int = 0  # the life that counts, or that counted last
+    unconfirmed: set[int] = field(default_factory=set)  # came beside another one; checked later
+    refused: set[int] = field(default_factory=set)  # that were told to end
+    held: list[Header] = field(default_factory=list)  # messages of lives that do not count yet
 
     @property
     def current(self) -> int | None:
@@ -49,19 +49,19 @@ class Lives:
             self.newest = self.current
 
     def counts(self, life: int) -> bool:
-        """Whether a message of this life may be used. A message can overtake the token: while no
-        life is there, a newer one than before counts."""
+        """Whether a message of this life may be used. A message can overtake the liveliness token:
+        while no life is there, a life that is newer than the last one counts."""
         if not self.present:
             self.newest = max(self.newest, life)
         return life == self.newest
 
     def hold(self, header: Header, value: Tensor | None) -> None:
-        """Keep a message of a life that does not count yet. Content is not kept: it is asked for
-        again."""
+        """Hold a message of a life that does not count yet. A message with content is dropped: this
+        party asks for it again when it needs it."""
         if value is None and len(self.held) < HELD:
             self.held.append(header)
 
     def release(self) -> list[Header]:
-        """The messages of the life that counts now."""
+        """The held messages of the life that counts now; all others are dropped."""
         held, self.held = self.held, []
         return [header for header in held if header.life == self.current]

@@ -1,11 +1,11 @@
-"""Messages that are no part of an exchange, by their kind.
+"""The kinds of messages that belong to no exchange.
 
-- HEARTBEAT: how far the sender is.
+- HEARTBEAT: the position of the sender in a program.
 - NACK, a negative acknowledgement: the sender waits at this program counter, and the receiver's
   message has not come.
 - GONE: the answer to a NACK for a message that the sender no longer has.
 - START: where the generation of the program's leader began.
-- CALL: a request to everybody.
+- CALL: a request to all parties, such as a prediction; the note says what is asked for.
 - PARTS: which versions of the model the sender keeps.
 - TWICE: the receiver's party has two processes; the note says which of them the sender listens to.
 """
@@ -14,4 +14,4 @@ from __future__ import annotations
 
 HEARTBEAT, NACK, GONE, START = "heartbeat", "nack", "gone", "start"
 CALL, PARTS, TWICE = "call", "parts", "twice"
-EVERYONE = "everyone"  # the group of all parties, which such messages are addressed in
+EVERYONE = "everyone"  # the group of all parties: sender and receiver are numbered in it

@@ -1,7 +1,7 @@
-"""The projected engine for real: parties crash, return, lag, and nobody knows beforehand.
+"""The projected engine on a real network, where parties crash, return and lag.
 
-What the stacked engine draws, this one finds out: a party is away when its transport says so. How
-parties go on together:
+The stacked engine draws which parties are down; this engine is told by the transport. How parties
+go on together:
 
 - *Rounds.* No party begins a round more than two ahead of a neighbour that is there. A party that
 falls further behind for longer than `patience` is not waited for; it jumps to the leader's round,
@@ -9,12 +9,12 @@ which is how a party that was away joins, too.
 - *Waits.* `ALL` waits for every party that is there, and for the leader in any case. `EVERYONE`
 also waits for parties that are away. `LATEST` waits for no party longer than `patience`; as long as
 all are quick enough, every party reads what was written in the same round.
-- *Generations.* The leader begins a new generation whenever it starts; everybody goes back (or
-ahead) to its round, with the models they have.
-- *Equals.* Where nobody leads, a party that is behind half of its neighbours jumps to where they
-are; one that is alone waits for company.
-- *Programs side by side.* Each follows a leader of its own, if it has one. A leader that falls
-stops its own program only.
+- *Generations.* The leader begins a new generation whenever it starts; all other parties go back
+(or ahead) to its round, with the models that they have.
+- *Equals.* Where nobody leads, a party that is behind half of its neighbours jumps to their round;
+a party that sees no neighbour waits for one.
+- *Programs side by side.* Each program may have a leader of its own. A leader that crashes stops
+its own program only.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from colonnade.network.live.commits import WINDOW, CommittingNetwork
 from colonnade.network.live.following import Siblings, follow, lead
 from colonnade.network.live.loudness import magnitude
 from colonnade.network.live.messages import HEARTBEAT
-from colonnade.network.live.waiting import AGAIN
+from colonnade.network.live.waiting import ASK_EVERY
 from colonnade.network.network import DECISION, DECISION_BYTES
 from colonnade.network.parcel import Parcel, Wait
 from colonnade.network.samplers import Passage
@@ -46,7 +46,7 @@ from colonnade.network.world import Program, Run
 
 
 class Live(CommittingNetwork):
-    own_rounds = range(0)  # this party needs nobody in these: it misses none of them
+    own_rounds = range(0)  # rounds that this party does by itself and never skips
 
     async def agree(
         self, value: Tensor | Absent, src: Group, count: int, kind: str = DECISION
@@ -59,7 +59,7 @@ class Live(CommittingNetwork):
         key, letters = self._key(links, 0, me), self.mail.letters
         self.post.reach(self.at)
         while True:
-            await self.attend(lambda: key in letters or self._lacks(decider), lambda: [decider])
+            await self.wait_until(lambda: key in letters or self._lacks(decider), lambda: [decider])
             if key not in letters:
                 raise self.rejoin()
             decision = letters.pop(key)
@@ -70,7 +70,7 @@ class Live(CommittingNetwork):
             ):
                 break
             self.post.refuse(decider, "a decision that is none; it runs other software")
-            await self.clock.sleep_until(self.clock.now + AGAIN)
+            await self.clock.sleep_until(self.clock.now + ASK_EVERY)
         self.mail.passes(self.at)
         return decision.tolist()
 
@@ -94,7 +94,7 @@ class Live(CommittingNetwork):
         self.post.beat_all()
         siblings = Siblings(len(programs))
         pairs = list(zip(programs, children, strict=True))
-        self.unattended = True
+        self.has_children = True
         try:
             runs = [self._side_by_side(program, child, siblings) for program, child in pairs]
             named = zip(children, runs, strict=True)
@@ -102,7 +102,7 @@ class Live(CommittingNetwork):
             await self.clock.join(tasks)
             self.check_generation()
         finally:
-            self.unattended = False
+            self.has_children = False
             for child in children:
                 if child.led.origin == child.origin:
                     self.post.close(child.origin)
@@ -113,26 +113,26 @@ class Live(CommittingNetwork):
     def _side_by_side(
         self, program: Run | Program, child: Self, siblings: Siblings
     ) -> Coroutine[Any, Any, None]:
-        """One of the programs, to its end, with its own leader or that of this program."""
+        """Run one of the programs to its end, with its own leader or that of this program."""
         run: Callable[[Live], Coroutine[Any, Any, None]] = self._run_of(program)
         leader = self.leader
         if isinstance(program, Program):
             leader = program.leading_party(self.world)
-        if leader is None:  # it has the generation of this program
+        if leader is None:  # the child has the generation of this program
             child.leader = None
             return siblings.run(self.post, run(child))
         if leader != self.party and leader not in self.post.peers:
             raise ValueError(f"{leader} leads a program, but is not a neighbour of {self.party}")
         led = child.led = self.post.open(child.origin, leader)
 
-        def fresh() -> Live:
+        def new_network() -> Live:
             net = self._child(self._beside(child.program), child.origin)
             net.led, net.leader, net.mail, net.began_in = led, leader, led.mail, led.generation
             return net
 
         if leader == self.party:
-            return siblings.run(self.post, lead(self.post, led, fresh, run, child.resume_at))
-        return follow(self.post, led, fresh, run, around=self, siblings=siblings)
+            return siblings.run(self.post, lead(self.post, led, new_network, run, child.resume_at))
+        return follow(self.post, led, new_network, run, around=self, siblings=siblings)
 
     def _beside(self, program: str) -> Self:
         child = type(self)(self.post, program, patience=self.patience)
@@ -148,22 +148,22 @@ class Live(CommittingNetwork):
         return bool(self.origin) and self.origin[-1] >= 0
 
     def _begin_loop(self) -> None:
-        """What is sent once is worth waiting for, also if its sender was late before."""
+        """What is sent once is waited for, even if its sender was late before."""
         if self.unhurried and not self.impatient:
-            self.post.missed.pop(self.origin, None)  # of a collection that is done again
+            self.post.missed.pop(self.origin, None)  # the loop is done again: nobody is missing yet
             for peer in self.post.peers.values():
                 peer.late.discard(self.branch)
 
     async def _catch_up(self, left: int) -> None:
-        await self.clock.sleep_until(self.clock.now)  # let in what has come meanwhile
+        await self.clock.sleep_until(self.clock.now)  # let received messages be handled first
         self.check_generation()
         if self._inner and self.leader is None:
-            return  # a part of a validation or of an answer would be worse than a late one
+            return  # a validation or an answer on some of the rows is worse than a late one
         ahead = self.rounds_to_follow()
         if not self.origin and self.rounds_begun < self.own_rounds.stop:
             ahead = min(ahead, self.own_rounds.start)
         if ahead - self.rounds_begun > WINDOW:
-            last = self.rounds_begun + left - (1 if self._inner else 0)  # never all of a part
+            last = self.rounds_begun + left - (1 if self._inner else 0)  # do one round at least
             self.resume_at = max(self.resume_at, min(ahead, last) if self._inner else ahead)
 
     async def _keep_in_step(self) -> None:
@@ -174,14 +174,14 @@ class Live(CommittingNetwork):
             if not self.post.peers[party].told.reached(before):
                 self.post.peers[party].told = begun
                 self.post.tell(party, HEARTBEAT, begun)
-        await self.company()
+        await self.wait_for_a_peer()
         if self.rounds_begun < WINDOW:
             return
         wanted = self.origin.at(self.rounds_begun + 1 - WINDOW, 0)
         if self.unhurried and not self.impatient:
-            await self.everybody(lambda party: self.post.peers[party].reached(wanted))
+            await self.wait_for_all(lambda party: self.post.peers[party].reached(wanted))
             return
-        await self.patiently(self.post.present(), wanted, begun, alone=self.impatient)
+        await self.wait_within_patience(self.post.present(), wanted, begun, alone=self.impatient)
 
     # -- exchanges --------------------------------------------------------------------------------
 
@@ -196,7 +196,7 @@ class Live(CommittingNetwork):
             return cast(Inbox, ABSENT)
         if parcel.wait.kind == "latest":
             senders = [p for p in links.src.parties if p in self.post.peers]
-            await self.patiently(senders, self.at, self.at, alone=True)
+            await self.wait_within_patience(senders, self.at, self.at, alone=True)
         inbox = await self._collect(parcel, passage)
         wait = parcel.wait
         enough = wait.kind == "first" and int(inbox.arrived.sum(1).min()) >= wait.count
@@ -209,10 +209,10 @@ class Live(CommittingNetwork):
             missing = links.real[r] & ~inbox.arrived[i].numpy()
             self.silent |= {links.src.parties[s] for s in links.senders[r][missing]}
         if self.unhurried and not self.impatient:
-            self._miss(self.silent & self.post.peers.keys())
+            self._announce_missed(self.silent & self.post.peers.keys())
 
-    def _miss(self, parties: set[str]) -> None:
-        """Tell everybody whose part of what is sent once did not come here."""
+    def _announce_missed(self, parties: set[str]) -> None:
+        """Tell everybody from which parties a message that is sent once did not come here."""
         missed = self.post.missed.setdefault(self.origin, set())
         if parties - missed:
             missed |= parties
@@ -234,7 +234,7 @@ class Live(CommittingNetwork):
             for j in np.nonzero(expected[r])[0]
         ]
 
-        def open_() -> list[str]:
+        def outstanding() -> list[str]:
             return [
                 party
                 for key, party in wanted
@@ -244,27 +244,27 @@ class Live(CommittingNetwork):
         def ready() -> bool:
             if wait.kind == "first":
                 heard = sum(letters.get(key) is not None for key, _ in wanted)
-                return heard >= wait.count or not open_()
-            return not open_()
+                return heard >= wait.count or not outstanding()
+            return not outstanding()
 
-        self._excuse(party for _, party in wanted)
+        self._update_late(party for _, party in wanted)
         limit = None
         if wait.kind == "deadline":
             limit = self.clock.now + int(wait.seconds * SECOND)
         elif self.impatient:
             limit = self.clock.now + int(self.patience * SECOND)
-        await self.attend(ready, open_, limit)
+        await self.wait_until(ready, outstanding, limit)
 
-    def _excuse(self, parties: Iterable[str]) -> None:
-        """A party that has caught up is late no more."""
+    def _update_late(self, parties: Iterable[str]) -> None:
+        """Parties that have caught up are not late any more."""
         lately = self.origin.at(self.rounds_begun - 1, 0)
         for peer in (self.post.peers[p] for p in set(parties) if p in self.post.peers):
-            peer.excuse(self.branch, bool(peer.late) and peer.reached(lately))
+            peer.update_late(self.branch, bool(peer.late) and peer.reached(lately))
 
     def _will_not_come(self, party: str, wait: Wait) -> bool:
         peer = self.post.peers.get(party)
         if peer is None:
-            return party != self.party  # no neighbour of ours
+            return party != self.party  # not a neighbour of this party
         must = (wait.insists or party == self.leader) and not self.impatient
         if must:
             return self._lacks(party)
@@ -275,14 +275,14 @@ class Live(CommittingNetwork):
         return not peer.there or late or given_up or peer.reached(self.at)
 
     def _lacks(self, party: str) -> bool:
-        """It said that it has sent its part of this exchange and cannot do so again."""
+        """Whether the party said that it no longer has its message of this exchange."""
         return (party, self.at) in self.led.gone
 
     # -- reading ----------------------------------------------------------------------------------
 
     def _fits(self, letter: Tensor, parcel: Parcel, sender: int, receiver: int) -> bool:
-        """Checks a received tensor: declared dtype, declared shape, all values finite and none
-        absurdly large."""
+        """Check a received tensor: declared dtype, declared shape, all values finite and within the
+        limit of loudness.py."""
         shape = (*parcel.shape[:-1], parcel.width(sender, receiver))
         channel, kind = parcel.channel, parcel.channel.dtype
         if letter.shape == shape and letter.dtype == kind:
@@ -297,7 +297,8 @@ class Live(CommittingNetwork):
                 found = f"numbers up to {size:.2g}, expected at most {limit:.2g}"
         else:
             found = f"{letter.dtype} {tuple(letter.shape)}"
-        if parcel.wait.kind != "latest" or letter.shape[1:] != shape[1:]:  # not a shorter batch
+        # A register may hold a batch of another size, which is not the sender's fault.
+        if parcel.wait.kind != "latest" or letter.shape[1:] != shape[1:]:
             party = parcel.links.src.parties[sender]
             detail = f"{found}, expected {kind} {shape}"
             self.post.refuse(party, f"{channel.kind} that does not fit", detail)

@@ -1,9 +1,9 @@
-"""The messages of one real party: what it sends, and what it knows from those that it received.
+"""The messages of one real party: those it sends, and what it knows from those it received.
 
-Every exchange has a program counter, and each message tells how far its sender is. So a party that
-waits for a message knows when it will not come: its sender is away, or past that program counter.
-A party that waits for long sends a negative acknowledgement; the sender repeats the message from
-its resend buffer, or answers that it has it no more.
+Every exchange has a program counter, and each message tells the position of its sender. So a party
+that waits for a message knows when it will not come: its sender is away, or past that program
+counter. A party that waits for long sends a negative acknowledgement; the sender repeats the
+message from its resend buffer, or answers that the message is gone.
 
 Receiving is in reception.py, generations of leaders in generations.py, the processes of a party in
 lives.py.
@@ -44,7 +44,7 @@ MILLISECOND = SECOND // 1000
 
 
 class Post:
-    """The programs of the party read from it; it never waits."""
+    """Sends and receives the messages of one party, for all of its programs. No method waits."""
 
     def __init__(
         self,
@@ -58,11 +58,12 @@ class Post:
         grace: float = 3.0,
         quota: Quota | None = None,
     ) -> None:
-        """`leader`: of the main program. `neighbours`: whom this party exchanges anything with; all
-        others if not given. `life` grows with every start of this party: the time in milliseconds.
-        `grace`: seconds after which, of two processes of one other party, the second is told to
-        end; longer than a crash stays unnoticed. `quota`: how much of each sender's is held in
-        memory."""
+        """`leader`: of the main program. `neighbours`: the parties with which this one exchanges
+        messages; all others if not given. `life` grows with every start of this party's process:
+        it is the time of the start in milliseconds.
+        `grace`: seconds after which, of two processes of
+        one other party, the second is told to end; it must be longer than a crash stays unnoticed.
+        `quota`: how many bytes of each sender's messages are held in memory."""
         self.world, self.transport, self.clock = world, transport, transport.clock
         self.party, self.federation = transport.party, federation
         self.everyone = Group(EVERYONE, world.parties, "owner")
@@ -79,17 +80,15 @@ class Post:
         self.news = Signal()
         self.positions = Positions(BRANCHES)  # of this party
         self._newest_generation = 0  # of any program that this party led
-        self.parts = Parts()  # of the model, kept here
-        self.parts_of: dict[str, Parts] = {}  # what the others said that they keep
+        self.parts = Parts()  # which parts of the model this party keeps
+        self.parts_of: dict[str, Parts] = {}  # which parts the others said that they keep
         self.muted = False  # this party has no part of the model in use: it sends nothing
-        # Parties whose part of what is sent once did not come here, by the origin of the program.
+        # Parties from which a message that is sent once did not come, by the origin of the program.
         self.missed: dict[ProgramCounter, set[str]] = {}
-        self.returns = (
-            60.0  # seconds for which a party that is away is waited for, where it is worth it
-        )
+        self.returns = 60.0  # seconds for which a party that is away may be waited for
         self.loudness = Loudness()
-        self.silence = 30.0  # seconds that a party which is there may owe a message
-        self.greeting = ""  # what newcomers are told
+        self.silence = 30.0  # seconds for which a party that is there may owe a message
+        self.greeting = ""  # the note of the first heartbeat to a party that has just come
         self.on_call: Callable[[str, str], None] = lambda sender, note: None
         self.on_greeting: Callable[[str, str], None] = lambda sender, note: None
         self.on_change: Callable[[str, bool], None] = lambda party, there: None
@@ -120,13 +119,14 @@ class Post:
         return self.main.generation
 
     def listen(self) -> None:
-        """Be there, for everybody to see."""
+        """Connect: from now on the others see this party, and messages are received."""
         self.transport.listen(self.receive, self.notice, self.life)
 
     def notice(self, party: str, there: bool, life: int = 0) -> None:
         self.presence.notice(party, there, life)
 
     def present(self) -> list[str]:
+        """The neighbours that are there."""
         return [party for party, peer in self.peers.items() if peer.there]
 
     # -- programs and their generations -----------------------------------------------------------
@@ -135,12 +135,12 @@ class Post:
         """This party starts a program with a leader of its own, side by side with others."""
         program = self.programs.open(origin, leader)
         self.programs.forget_passed(self.positions.reached)
-        for message in self.programs.early(origin):
+        for message in self.programs.release_early(origin):
             self.reception.use_early(*message)
         return program
 
     def close(self, origin: ProgramCounter) -> None:
-        """That program has ended here."""
+        """The program has ended at this party."""
         self.programs.close(origin)
         for positions in (self.positions, *(peer.positions for peer in self.peers.values())):
             positions.forget([branch for branch in positions if branch.inside(origin)])
@@ -157,21 +157,22 @@ class Post:
     def begin(
         self, program: LedProgram, generation: int, start: ProgramCounter | None = None
     ) -> None:
-        """A new generation: what is known of the program so far is void."""
+        """The leader of a program has begun a new generation: what is known of it so far is
+        void."""
         program.begin(generation, start or program.origin.at(0, 0))
         for positions in (self.positions, *(peer.positions for peer in self.peers.values())):
             positions.forget([b for b in positions if self.programs.of(b) is program])
         for peer in self.peers.values():
             peer.told = MAIN
             peer.late = {branch for branch in peer.late if self.programs.of(branch) is not program}
-        for sender, header, value in self.programs.early(program.origin, generation):
+        for sender, header, value in self.programs.release_early(program.origin, generation):
             if header.generation == generation:
                 self.reception.sort(sender, program, header, value)
 
     # -- sending ----------------------------------------------------------------------------------
 
     def post(self, header: Header, value: Tensor | None, to: str) -> None:
-        """Part of an exchange."""
+        """Send one message of an exchange, which may be one to this party itself."""
         program, counter = self.programs.find(header.origin), header.counter
         assert program is not None, "a message of a program that does not run here"
         if to == self.party:
@@ -192,7 +193,7 @@ class Post:
         self.positions.move(counter)
 
     def beat(self, to: str) -> None:
-        """Tell how far this party is, in each of its programs."""
+        """Send heartbeats: the position of this party in each of its programs."""
         for counter in list(self.positions.values()) or [BEGINNING]:
             self.peers[to].told = counter
             self.tell(to, HEARTBEAT, counter)
@@ -202,7 +203,8 @@ class Post:
             self.beat(party)
 
     def greet(self, to: str) -> None:
-        """Tell a party that has just come where this one is."""
+        """Tell a party that has just come the positions, generations and model parts of this
+        one."""
         self.tell(to, HEARTBEAT, self.positions.get(MAIN, BEGINNING), self.greeting)
         for branch, counter in self.positions.items():
             program = self.programs.of(counter)
@@ -225,13 +227,13 @@ class Post:
         return parts.durable(version)
 
     def tell(self, to: str, kind: str, counter: ProgramCounter = BEGINNING, note: str = "") -> None:
-        """Send a message that is no part of an exchange."""
+        """Send a message that belongs to no exchange (messages.py)."""
         ends = (EVERYONE, self._number(self.party), EVERYONE, self._number(to))
         header = Header(counter, *ends, kind, nothing=True, note=note, **self.signature(counter))
         self.transport.publish(to, encode(header, None))
 
     def signature(self, counter: ProgramCounter) -> dict[str, Any]:
-        """What every message carries of its sender and its program."""
+        """The fields of a header that say who sends, in which program and generation."""
         program = self.programs.of(counter)
         return {
             "federation": self.federation,
@@ -249,7 +251,8 @@ class Post:
         self.reception.receive(sender, data)
 
     def refuse(self, sender: str, kind: str, detail: object = "") -> None:
-        """Count it, and say so once for each kind. The kind is our own text, not the sender's."""
+        """Count a refused message, and log the first one of each kind. `kind` is our own text,
+        never the sender's."""
         self.refusals.add(sender, f"refused a message: {kind}", detail)
 
     def latest(self) -> int:

@@ -1,4 +1,4 @@
-"""Which parties are there, and which of two processes of a party counts."""
+"""Which parties are there, and what happens when a party has two processes at once (lives.py)."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ log = logging.getLogger(__name__)
 class Presence:
     def __init__(self, post: Post, grace: int, release: Callable[[str, Header], None]) -> None:
         """`grace`: nanoseconds after which the second of two processes is told to end. `release`:
-        uses a message of a process that did not count when the message came."""
+        called with each message that was held until its process counted."""
         self.post, self.grace, self.release = post, grace, release
 
     def notice(self, party: str, there: bool, life: int = 0) -> None:
-        """A process of another party came or left."""
+        """The transport says that a process of another party came or left."""
         if party not in self.post.peers:
             return
         lives = self.post.peers[party].lives
@@ -31,7 +31,7 @@ class Presence:
         lives.change(life, there)
         if lives.current == before:
             if there and life in lives.present[1:]:
-                self._doubt(party, life)
+                self._recheck_later(party, life)
             return
         if before is not None:
             self._change(party, False)
@@ -40,18 +40,19 @@ class Presence:
             for header in lives.release():
                 self.release(party, header)
 
-    def _doubt(self, party: str, life: int) -> None:
-        """A second process of a party: started again before the end of the first was noticed, or
-        beside it. Time will tell."""
+    def _recheck_later(self, party: str, life: int) -> None:
+        """A party has a second process. If it was restarted, the network will soon notice the end
+        of the first process; so check again after `grace`."""
         lives, clock = self.post.peers[party].lives, self.post.clock
-        if life not in lives.doubted:
-            lives.doubted.add(life)
+        if life not in lives.unconfirmed:
+            lives.unconfirmed.add(life)
             clock.call_at(clock.now + self.grace, lambda: self._refuse(party, life))
 
     def _refuse(self, party: str, life: int) -> None:
-        """Tell both processes, unless one of them has left; again, should the second stay."""
+        """Tell both processes of the party which one counts, unless one of them has left meanwhile;
+        repeat it for as long as both stay."""
         lives = self.post.peers[party].lives
-        lives.doubted.discard(life)
+        lives.unconfirmed.discard(life)
         if life not in lives.present[1:]:
             return
         if life not in lives.refused:
@@ -60,7 +61,7 @@ class Presence:
                 "%s: a second process has its certificate; going on with the first one only", party
             )
         self.post.tell(party, TWICE, note=str(lives.current))
-        self._doubt(party, life)
+        self._recheck_later(party, life)
 
     def _change(self, party: str, there: bool) -> None:
         peer = self.post.peers[party]

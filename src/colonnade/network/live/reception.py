@@ -1,4 +1,4 @@
-"""How one party treats what it receives: it checks each message and sorts it by program."""
+"""Receiving: each message is checked, and then handled by its kind and program."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class Reception:
         self.post = post
 
     def receive(self, sender: str, data: bytes) -> None:
-        """Every message of another party comes through here. Whatever it holds, and whatever error
-        it provokes, it is refused and counted, and this party goes on; unless it shows that the
-        two cannot work together."""
+        """Handle a message of another party. A message that is invalid, or whose handling raises an
+        error, is refused and counted, and this party goes on. Only `Unsuited` is raised: the two
+        parties cannot work together."""
         self._guarded(sender, lambda: self._read(sender, data))
 
     def _read(self, sender: str, data: bytes) -> None:
@@ -41,11 +41,12 @@ class Reception:
             lives.hold(header, value)
 
     def use_held(self, sender: str, header: Header) -> None:
-        """A message without content of a process that did not count when the message came."""
+        """Handle a message without content of a process that did not count when the message
+        came."""
         self._guarded(sender, lambda: self._use(sender, header, None))
 
     def use_early(self, sender: str, header: Header, value: Tensor | None) -> None:
-        """A message of a program that this party had not started when the message came."""
+        """Handle a message of a program that this party had not started when the message came."""
         self._guarded(sender, lambda: self._take(sender, header, value))
 
     def _use(self, sender: str, header: Header, value: Tensor | None) -> None:
@@ -65,11 +66,12 @@ class Reception:
             self.post.news.notify()
 
     def _check(self, sender: str, header: Header) -> None:
-        """Whoever could send this at all is a member; is the message one of theirs, and to me?"""
+        """The transport admits members only. Check that the message is of this federation, and goes
+        from this sender to this party."""
         if sender not in self.post.peers:
             raise WireError("it is not our neighbour")
         if header.federation != self.post.federation:
-            if header.kind == HEARTBEAT and header.note:  # a greeting can tell what differs
+            if header.kind == HEARTBEAT and header.note:  # the greeting shows which keys differ
                 self.post.on_greeting(sender, header.note)
             raise WireError("its federation file differs from ours")
         src, dst = self.post.groups.get(header.src), self.post.groups.get(header.dst)
@@ -82,8 +84,9 @@ class Reception:
         self._check_generation(header)
 
     def _check_generation(self, header: Header) -> None:
-        """A leader that returns takes the next generation after the newest it hears of, so it must
-        not hear of one that the others would refuse: they allow a day more."""
+        """Refuse generations that lie in the future. A leader that returns takes the generation
+        after the newest one that it accepts, so a leader must accept less than the others do: they
+        allow a day more."""
         program = self.post.programs.find(header.origin)
         leader, known = (program.leader, program.generation) if program else ("", 0)
         limit = self.post.latest() + (0 if leader == self.post.party else DAY)
@@ -95,7 +98,7 @@ class Reception:
             )
 
     def _take(self, sender: str, header: Header, value: Tensor | None) -> None:
-        if header.kind == PARTS:  # true in every generation
+        if header.kind == PARTS:  # holds in every generation
             self._learn_parts(sender, header.note)
         elif header.kind == TWICE:
             if (life := number_of(header.note)) is not None:
@@ -110,33 +113,34 @@ class Reception:
         ours = program is not None and program.leader == self.post.party
         if program is None:
             if not self.post.positions.reached(header.origin):
-                self.post.programs.wait_for_generation(sender, header, value)
-            elif header.kind in (HEARTBEAT, NACK):  # it is in a program that has ended here
+                self.post.programs.hold_early(sender, header, value)
+            elif header.kind in (HEARTBEAT, NACK):  # the sender is in a program that has ended here
                 self.post.beat(sender)
                 if header.kind == NACK:
                     self.post.tell(sender, GONE, header.counter)
             return
-        if ours and program.generation == 0:  # looking round before beginning
+        if ours and program.generation == 0:  # this leader listens before it begins
             program.newest = max(program.newest, generation)
             self.post.peers[sender].positions.advance(header.counter)
         if generation > program.generation and sender == program.leader:
             self.post.begin(program, generation)
         if generation > program.generation:
             if not ours:
-                self.post.programs.wait_for_generation(sender, header, value)
+                self.post.programs.hold_early(sender, header, value)
         elif generation == program.generation:
             self.sort(sender, program, header, value)
         elif header.kind in (HEARTBEAT, NACK):
-            self.post.beat(sender)  # it has not heard of the new generation
+            self.post.beat(sender)  # the sender has not heard of the new generation
 
     def sort(self, sender: str, program: LedProgram, header: Header, value: Tensor | None) -> None:
+        """Handle a message of the present generation of its program by its kind."""
         counter = header.counter
         if header.kind == CALL:
             self.post.on_call(sender, header.note)
             return
         if header.kind == GONE:
             if counter in self.post.positions.values():  # else nobody here waits for it
-                self.post.programs.of(counter).lost(sender, counter)
+                self.post.programs.of(counter).mark_gone(sender, counter)
             return
         if header.kind == START and sender == program.leader:
             program.start = counter
@@ -154,7 +158,7 @@ class Reception:
         self.post.parts_of[sender] = parts
 
     def _answer(self, to: str, program: LedProgram, counter: ProgramCounter) -> None:
-        """A party waits for what this one sent in an exchange."""
+        """Answer a negative acknowledgement: send the messages again, or say that they are gone."""
         again = program.resend.find(counter, to)
         for data in again:
             self.post.transport.publish(to, data)

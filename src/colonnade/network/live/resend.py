@@ -1,15 +1,15 @@
-"""The resend buffer: what a party sent lately, so that it can send it again."""
+"""The resend buffer: the messages of the last exchanges, so that a party can send them again."""
 
 from __future__ import annotations
 
 from colonnade.network.program_counter import ProgramCounter
 
-EXCHANGES = 8  # of each program, whose messages are kept
+EXCHANGES = 8  # of each program; the messages of older ones are dropped
 
 
 class ResendBuffer:
     def __init__(self) -> None:
-        # by branch of the program and by program counter: to whom, what
+        # by branch of the program and program counter: receiver and message
         self._sent: dict[ProgramCounter, dict[ProgramCounter, list[tuple[str, bytes]]]] = {}
 
     def keep(self, counter: ProgramCounter, to: str, data: bytes) -> None:
@@ -21,7 +21,7 @@ class ResendBuffer:
         exchanges[counter].append((to, data))
 
     def find(self, counter: ProgramCounter, to: str) -> list[bytes]:
-        """The messages to a party in one exchange; none if they are kept no more."""
+        """The messages to a party in one exchange; none if they were dropped."""
         sent = self._sent.get(counter.branch, {}).get(counter, ())
         return [data for party, data in sent if party == to]
 

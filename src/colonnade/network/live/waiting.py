@@ -17,21 +17,19 @@ log = logging.getLogger(__name__)
 
 NEVER = 2**63 - 1
 SILENT = 5.0  # seconds without any message, after which a party that is there counts as silent
-AGAIN = SECOND // 4  # between two negative acknowledgements to a party that is waited for
+ASK_EVERY = SECOND // 4  # between two negative acknowledgements to a party that is waited for
+LOG_FIRST_AFTER = 10 * SECOND  # of waiting for parties to come; then whenever the wait has doubled
+LOG_IN_TRAINING_AFTER = 5 * SECOND  # of waiting within a program; once
 
 
-SAY = 10 * SECOND  # until the first log line about missing parties; then twice as long, and so on
-SAY_IN_TRAINING = 5 * SECOND  # until the one log line about a wait within a program
-
-
-class Missing:
+class WaitLog:
     """Logs for which parties this one waits, and for how long so far: after `first` nanoseconds,
     and, unless `once`, whenever the wait has doubled."""
 
-    def __init__(self, post: Post, first: int = SAY, once: bool = False) -> None:
+    def __init__(self, post: Post, first: int = LOG_FIRST_AFTER, once: bool = False) -> None:
         self.post, self.begin, self.pause, self.once = post, post.clock.now, first, once
 
-    def say(self, parties: Sequence[str]) -> None:
+    def log_if_due(self, parties: Sequence[str]) -> None:
         passed = self.post.clock.now - self.begin
         if parties and passed >= self.pause:
             self.pause = NEVER if self.once else 2 * passed
@@ -40,7 +38,8 @@ class Missing:
 
 
 class Rejoin(Exception):
-    """The leader of the program on this network is elsewhere: go on from its round."""
+    """The leader of the program on `net` has begun a new generation, or is past what this party
+    waits for: run the program again from the leader's round on."""
 
     def __init__(self, net: WaitingNetwork) -> None:
         super().__init__(net.program)
@@ -54,12 +53,10 @@ class WaitingNetwork(OnePartyNetwork):
         self.surrounding: WaitingNetwork | None = None  # the network of the program that started it
         self.led: LedProgram = post.main
         self.leader = post.leader
-        self.began_in: int | None = post.generation  # None: as the surrounding program
-        self.unattended = False  # while programs run side by side in this one
-        self.impatient = (
-            False  # no party, even one that is there, is waited for longer than `patience`
-        )
-        self.silent: set[str] = set()  # parties whose part of an exchange did not come
+        self.began_in: int | None = post.generation  # None: that of the surrounding program
+        self.has_children = False  # while programs run side by side in this one
+        self.impatient = False  # wait for no party longer than `patience`, even if it is there
+        self.silent: set[str] = set()  # parties from which a message did not come
 
     @property
     def leads(self) -> bool:
@@ -67,49 +64,50 @@ class WaitingNetwork(OnePartyNetwork):
 
     @property
     def generation(self) -> int:
-        """Of the leader, in which this network takes part."""
+        """The generation of the leader in which this network takes part."""
         if self.began_in is None and self.surrounding is not None:
             return self.surrounding.generation
         return self.began_in or 0
 
     def check_generation(self) -> None:
-        """Rejoin if the leader of this program, or of one around it, has begun anew."""
+        """Raise `Rejoin` if the leader of this program, or of one around it, has begun a new
+        generation."""
         if self.surrounding is not None:
             self.surrounding.check_generation()
         if self.began_in is None or self.led.generation == self.began_in:
             return
-        if not (self.unattended and self._leader_comes_here()):
+        if not (self.has_children and self._leader_comes_here()):
             raise Rejoin(self)
         self.began_in = self.led.generation
         self.post.reach(self.at)
 
     def _leader_comes_here(self) -> bool:
-        """Whether the leader, which has begun anew, will start the programs that run side by side
-        in this one. Then they go on, and those that it leads follow it."""
+        """Whether the leader, which has begun a new generation, will start the same programs side
+        by side as run here now. Then these go on, and need not be started again."""
         between_rounds = not self.round_is_open
         leader = self.post.peers.get(self.leader or "")
         done = leader.positions.rounds_done(self.origin) if leader is not None else -1
         return between_rounds and done == self.rounds_begun
 
     def rejoin(self) -> Rejoin:
-        """What is raised to go on from the leader's round."""
+        """The exception to raise in order to go on from the leader's round."""
         net = self
         while net.began_in is None and net.surrounding is not None:
             net = net.surrounding
         return Rejoin(net)
 
-    async def attend(
+    async def wait_until(
         self,
         ready: Callable[[], bool],
         awaited: Callable[[], Sequence[str]],
         limit: int | None = None,
         counter: ProgramCounter | None = None,
     ) -> None:
-        """Until `ready`, or the limit. An awaited party gets a negative acknowledgement: at once if
-        it says to be past the exchange, and every quarter of a second."""
+        """Wait until `ready`, or the limit. Each awaited party gets a negative acknowledgement: at
+        once if it has told that it is past the exchange, and every quarter of a second."""
         counter = counter or self.at
-        ask_at, asked = self.clock.now + AGAIN, False
-        begun, missing = self.clock.now, Missing(self.post, SAY_IN_TRAINING, once=True)
+        ask_at, asked = self.clock.now + ASK_EVERY, False
+        begun, wait_log = self.clock.now, WaitLog(self.post, LOG_IN_TRAINING_AFTER, once=True)
         while True:
             self.check_generation()
             if ready() or (limit is not None and self.clock.now >= limit):
@@ -118,24 +116,24 @@ class WaitingNetwork(OnePartyNetwork):
             peers = [(p, known[p]) for p in dict.fromkeys(awaited()) if p in known]
             due = self.clock.now >= ask_at
             if due:
-                missing.say([party for party, _ in peers])
+                wait_log.log_if_due([party for party, _ in peers])
                 self._give_up(peers, begun)
             if due or (not asked and any(peer.reached(counter) for _, peer in peers)):
                 for party, peer in peers:
                     if peer.there and (due or peer.reached(counter)):
                         self.post.tell(party, NACK, counter)
-                ask_at, asked = self.clock.now + AGAIN, True
+                ask_at, asked = self.clock.now + ASK_EVERY, True
             await self.clock.wait(self.post.news, ask_at if limit is None else min(ask_at, limit))
 
     def _give_up(self, peers: Sequence[tuple[str, Peer]], since: int) -> None:
-        """A party that is there and owes a message for `silence` seconds, or for twice as long
-        while its heartbeats come (it may be waiting for a third party), is late. Each time halves
-        how long the others wait for it the next time."""
+        """Mark parties as late that are there and owe a message for `silence` seconds, or for twice
+        as long while their heartbeats come (they may be waiting for a third party). Each time a
+        party is late halves how long it is waited for the next time."""
         for party, peer in peers:
             if not peer.there or self.branch in peer.late or party == self.leader:
                 continue
             talks = peer.heard > self.clock.now - SECOND
-            limit = max(self.patience, self.post.silence * (1 + talks) / 2**peer.strikes)
+            limit = max(self.patience, self.post.silence * (1 + talks) / 2**peer.times_late)
             owes = self.clock.now - max(since, peer.since)
             if owes >= limit * SECOND:
                 what = "its heartbeats come, its message does not" if talks else "it says nothing"
@@ -147,13 +145,13 @@ class WaitingNetwork(OnePartyNetwork):
                     what,
                 )
                 peer.late.add(self.branch)
-                peer.strikes = min(peer.strikes + 1, 16)
+                peer.times_late = min(peer.times_late + 1, 16)
 
-    async def everybody(
+    async def wait_for_all(
         self, ready: Callable[[str], bool], over: Callable[[], bool] = lambda: False
     ) -> None:
-        """Until every neighbour is ready, except for neighbours that are away for long, or owe
-        their part for long; or until it is `over`."""
+        """Wait until every neighbour is `ready`, except for neighbours that are away, or owe their
+        message, for too long; or until `over`."""
         limit = self.clock.now + int(self.post.silence * SECOND)
 
         def awaited() -> list[str]:
@@ -164,24 +162,26 @@ class WaitingNetwork(OnePartyNetwork):
         if away := [party for party in awaited() if not self.post.peers[party].there]:
             seconds = self.post.returns
             log.info("%s: waiting up to %.0f s for %s", self.party, seconds, ", ".join(away))
-        await self.attend(lambda: over() or not awaited(), awaited)
+        await self.wait_until(lambda: over() or not awaited(), awaited)
 
     def may_return(self, peer: Peer) -> bool:
+        """Whether a peer that is away has left so recently that it is waited for."""
         return self.clock.now - peer.since < self.post.returns * SECOND
 
-    async def patiently(
+    async def wait_within_patience(
         self,
         parties: Sequence[str],
         counter: ProgramCounter,
         mine: ProgramCounter,
         alone: bool = False,
     ) -> None:
-        """Until the parties have reached a program counter, but not longer than `patience`: a party
-        that has not is late. If none has, this party is the one that is too quick, and waits on;
-        `alone`: it does not."""
+        """Wait until the parties have reached a program counter, but not longer than `patience`; a
+        party that has not reached it by then is late. If no party has reached it, this party is
+        the one that is ahead, and waits on, unless `alone`. `mine`: the program counter of the
+        negative acknowledgements."""
         peers, branch = {party: self.post.peers[party] for party in parties}, self.branch
         for peer in peers.values():
-            peer.excuse(branch, peer.reached(counter))
+            peer.update_late(branch, peer.reached(counter))
         limit = self.clock.now + int(self.patience * SECOND)
 
         def behind() -> list[str]:
@@ -192,9 +192,9 @@ class WaitingNetwork(OnePartyNetwork):
             due = self.clock.now >= limit
             if due and (alone or any(peer.reached(counter) for peer in peers.values())):
                 return True
-            return not behind() and (alone or _in_company(peers, counter))
+            return not behind() and (alone or _not_ahead_of_all(peers, counter))
 
-        await self.attend(ready, behind, counter=mine)
+        await self.wait_until(ready, behind, counter=mine)
         for party in behind():
             self._leave_behind(party)
 
@@ -209,17 +209,17 @@ class WaitingNetwork(OnePartyNetwork):
             level=logging.WARNING if silent else logging.INFO,
         )
 
-    async def company(self) -> None:
-        """Until another party is there, if this one leads or nobody does. A follower waits for its
-        leader anyway."""
+    async def wait_for_a_peer(self) -> None:
+        """Wait until another party is there, if this party leads or nobody does. A follower waits
+        for its leader anyway."""
         goes_alone = self.leads or self.leader is None
         if goes_alone and self.post.peers and not self.impatient:
-            await self.attend(lambda: bool(self.post.present()), lambda: list(self.post.peers))
+            await self.wait_until(lambda: bool(self.post.present()), lambda: list(self.post.peers))
 
     def rounds_to_follow(self) -> int:
-        """The round that a party should not be far behind: the leader's, or that which half of the
-        neighbours that are there have reached. So one of three neighbours or more cannot mislead a
-        party alone."""
+        """The round that this party should not be far behind: the leader's, or, where nobody leads,
+        the round that half of the present neighbours have reached. So no single one of three or
+        more neighbours can mislead a party."""
         if self.leader is not None:
             leader = self.post.peers.get(self.leader)
             return leader.positions.rounds_done(self.origin) if leader is not None else 0
@@ -228,6 +228,7 @@ class WaitingNetwork(OnePartyNetwork):
         return rounds[len(rounds) // 2] if rounds else 0
 
 
-def _in_company(peers: Mapping[str, Peer], counter: ProgramCounter) -> bool:
+def _not_ahead_of_all(peers: Mapping[str, Peer], counter: ProgramCounter) -> bool:
+    """Whether one of the peers that are there has reached the counter, or none is there."""
     there = [peer for peer in peers.values() if peer.there]
     return not there or any(peer.reached(counter) for peer in there)

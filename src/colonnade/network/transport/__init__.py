@@ -1,1 +1,1 @@
-"""How messages travel: in memory and virtual time."""
+"""How messages travel: in memory and virtual time, or between machines by Zenoh."""

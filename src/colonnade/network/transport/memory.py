@@ -1,4 +1,4 @@
-"""Messages between parties of one process, in virtual time: the deployment code under test."""
+"""Messages between parties of one process, in virtual time, for tests of the deployment code."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from colonnade.network.transport.transport import Deliver, Notice
 
 
 class MemoryTransport:
-    """Delivers bytes after a delay. Every party has a seat."""
+    """Delivers bytes after a delay. `seat` gives a party its transport."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
-        self.seats: dict[str, Seat] = {}  # of those who are there
+        self.seats: dict[str, Seat] = {}  # of the parties that are there
 
     def seat(self, party: str) -> Seat:
         return Seat(self, party)
 
 
 class Seat:
-    """One party's way to the others."""
+    """The transport of one party."""
 
     def __init__(self, room: MemoryTransport, party: str) -> None:
         self.room, self.party, self.clock = room, party, room.clock

@@ -1,4 +1,4 @@
-"""What the projected engine needs of whatever carries its bytes."""
+"""What the projected engine needs of a transport."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Protocol
 
 from colonnade.network.clock import Clock
 
-Deliver = Callable[[str, bytes], None]  # who sent it, and what
-Notice = Callable[[str, bool, int], None]  # a party, whether it is there now, which life of it
+Deliver = Callable[[str, bytes], None]  # takes the sender and the message
+Notice = Callable[[str, bool, int], None]  # takes a party, whether it is there now, and its life
 
 
 class Transport(Protocol):
-    """One party's way to the others. It delivers bytes and tells who is there; rounds, registers,
-    waits and deadlines are the engine's."""
+    """Connects one party with the others. It delivers bytes and tells which parties are there;
+    rounds, registers, waits and deadlines are the engine's."""
 
     @property
     def party(self) -> str: ...
@@ -22,7 +22,8 @@ class Transport(Protocol):
     def clock(self) -> Clock: ...
 
     def listen(self, deliver: Deliver, notice: Notice, life: int = 0) -> None:
-        """Be there, from now on. Both functions are called by the thread of the clock. `life`: the
+        """Connect: from now on the others see this party. `deliver` is called for each message,
+        `notice` when another party comes or leaves, both by the thread of the clock. `life`: the
         number of this start of the party's process, for the others' notices."""
         ...
 
@@ -33,5 +34,5 @@ class Transport(Protocol):
         ...
 
     def close(self) -> None:
-        """Leave: the others are told."""
+        """Disconnect: the others are told that this party has left."""
         ...

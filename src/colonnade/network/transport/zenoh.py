@@ -1,9 +1,9 @@
-"""Messages between organisations, by Zenoh: mutual TLS, access by name, who is there.
+"""Messages between organisations, by Zenoh: mutual TLS, access by name, liveliness.
 
-Keys: `vfl/<sender>/to/<receiver>` for messages, `vfl/<party>/alive/<life>` for being there, and
-`vfl/<party>/ask/<name>` for questions. `<life>` numbers the starts of the party's process, so that
-two processes of one party are two tokens. Zenoh calls back from its own threads; everything is
-handed over to the thread of the clock. What waits there counts against the quota of its sender.
+Keys: `vfl/<sender>/to/<receiver>` for messages, `vfl/<party>/alive/<life>` for liveliness tokens,
+and `vfl/<party>/ask/<name>` for questions. `<life>` numbers the starts of the party's process, so
+that two processes of one party have two tokens. Zenoh calls back from its own threads; everything
+is handed over to the thread of the clock. What waits there counts against its sender's quota.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = ["Place", "ZenohTransport", "ask", "log_reasons", "present"]
 log = logging.getLogger(__name__)
 
 ALIVE = "vfl/*/alive/*"
-ASKING = "all who ask"  # questions share one quota: Zenoh does not say whose they are
+ASKING = "all who ask"  # all questions share one quota: Zenoh does not say who asks
 TRY = 0.5  # seconds at a time for reaching the hub, so that closing need not wait longer
 
 Answer = Callable[[bytes], None]
@@ -42,21 +42,21 @@ Handler = Callable[[bytes, Answer], None]
 
 
 class ZenohTransport:
-    """One party's way to the others."""
+    """A `Transport` over Zenoh. Until the session is open, messages are lost."""
 
     def __init__(self, place: Place, clock: WallClock, quota: Quota | None = None) -> None:
         self.place, self.party, self.clock = place, place.party, clock
         self.quota = quota or Quota(own=place.party)
         self._failures = Tally(log)
-        # Which life of whom came or left, until the clock's thread hears it.
+        # Lives of parties that came or left, until the clock's thread is told.
         self._changes: dict[tuple[str, int], bool] = {}
         self._closed = threading.Event()
         self._lock = threading.Lock()
         self._session: zenoh.Session | None = None
-        self._waiting: list[Callable[[zenoh.Session], Any]] = []  # declarations, until it is open
+        self._waiting: list[Callable[[zenoh.Session], Any]] = []  # declarations for the session
         self._declared: list[Any] = []
         self._token: zenoh.LivelinessToken | None = None
-        self._lanes: dict[str, Lane] = {}
+        self._send_queues: dict[str, SendQueue] = {}
         if place.identity is None:
             log.warning("plain TCP: not encrypted and anyone who reaches the port can take part")
         self._declare(lambda session: _watch_links(session, place))
@@ -74,7 +74,8 @@ class ZenohTransport:
                 self._hand_over(sender, len(data), lambda: deliver(sender, data))
 
         def changed(sample: zenoh.Sample) -> None:
-            """Only the newest is handed over: who comes and leaves without end fills no queue."""
+            """Only the newest state is handed over: a party that comes and leaves without end must
+            not fill the queue."""
             party, there = _party_in(sample.key_expr), sample.kind == zenoh.SampleKind.PUT
             life = number_of(str(sample.key_expr).rsplit("/", 1)[1])
             if party not in self.place.neighbours or life is None:
@@ -97,16 +98,16 @@ class ZenohTransport:
 
         self._declare(lambda s: s.declare_subscriber(f"vfl/*/to/{self.party}", arrived))
         self._declare(lambda s: s.liveliness().declare_subscriber(ALIVE, changed, history=True))
-        self._declare(be_there)  # last: who sees us may send at once
+        self._declare(be_there)  # last: parties that see this one may send at once
 
     def publish(self, to: str, data: bytes, delay: int = 0) -> None:
         _check_size(self.place, data, f"message to {to!r}")
         session = self._session
         if session is None or self._closed.is_set():
             return
-        if to not in self._lanes:
-            self._lanes[to] = Lane(session, self.party, to, 2 * self.place.largest)
-        self._lanes[to].send(data)
+        if to not in self._send_queues:
+            self._send_queues[to] = SendQueue(session, self.party, to, 2 * self.place.largest)
+        self._send_queues[to].send(data)
 
     def serve(self, name: str, handler: Handler) -> None:
         """Answer to `ask`. The handler is called on the thread of the clock with the payload and a
@@ -118,7 +119,7 @@ class ZenohTransport:
             self._hand_over(ASKING, len(payload), lambda: answer_to(query, payload))
 
         def answer_to(query: zenoh.Query, payload: bytes) -> None:
-            """No question ends this party."""
+            """An error while answering is logged, and this party goes on."""
             try:
                 handler(payload, lambda answer: reply(query, answer))
             except Exception as error:
@@ -126,9 +127,9 @@ class ZenohTransport:
 
         def reply(query: zenoh.Query, answer: bytes) -> None:
             _check_size(self.place, answer, f"answer to {name!r}")
-            with contextlib.suppress(zenoh.ZError):  # whoever asked is gone
+            with contextlib.suppress(zenoh.ZError):  # the asking process is gone
                 query.reply(key, answer)
-            query.drop()  # that was all: the asking side need not wait any longer
+            query.drop()  # no further reply: the asking process need not wait any longer
 
         self._declare(lambda session: session.declare_queryable(key, asked, complete=True))
 
@@ -140,8 +141,8 @@ class ZenohTransport:
         if self._opening.is_alive():
             self._opening.join()
         deadline = time.monotonic() + self.place.lease
-        for lane in self._lanes.values():
-            lane.close(deadline)
+        for queue in self._send_queues.values():
+            queue.close(deadline)
         with contextlib.suppress(zenoh.ZError):
             if self._token is not None:
                 self._token.undeclare()
@@ -178,7 +179,7 @@ class ZenohTransport:
                 self._declared = [make(session) for make in self._waiting]
 
     def _reach_hub(self) -> None:
-        """A client's session opens when the hub answers."""
+        """Open the session when the hub answers; try until it does."""
         config = configuration(self.place, patience=TRY)
         told = False
         while not self._closed.is_set():
@@ -190,13 +191,13 @@ class ZenohTransport:
                 told = True
 
 
-class Lane:
-    """The way to one receiver, with a thread of its own: a receiver that stands still without
-    being gone stops its sender for as long as its lease, and nobody else."""
+class SendQueue:
+    """The messages to one receiver, sent by a thread of its own: a receiver that hangs without
+    being gone blocks this thread for as long as its lease, and no other receiver waits."""
 
-    def __init__(self, session: zenoh.Session, sender: str, to: str, room: int) -> None:
-        self.to, self.room = to, room
-        self.backlog, self.lost = 0, Tally(log)  # in bytes
+    def __init__(self, session: zenoh.Session, sender: str, to: str, capacity: int) -> None:
+        self.to, self.capacity = to, capacity
+        self.backlog, self.lost = 0, Tally(log)  # bytes that wait; messages that found no room
         self._lock = threading.Lock()
         self._messages: SimpleQueue[bytes | None] = SimpleQueue()
         self._publisher = session.declare_publisher(
@@ -209,7 +210,7 @@ class Lane:
 
     def send(self, data: bytes) -> None:
         with self._lock:
-            fits = self.backlog + len(data) <= self.room
+            fits = self.backlog + len(data) <= self.capacity
             self.backlog += len(data) if fits else 0
         if fits:
             self._messages.put(data)
@@ -217,7 +218,7 @@ class Lane:
             self.lost.add(self.to, "is too slow: messages to it are lost")
 
     def close(self, deadline: float) -> None:
-        """Send the rest, unless it takes too long."""
+        """Send what waits, until the deadline at the latest."""
         self._messages.put(None)
         self._thread.join(max(deadline - time.monotonic(), 0))
 
@@ -234,7 +235,8 @@ class Lane:
 def ask(
     place: Place, party: str, name: str, payload: bytes = b"", timeout: float = 5.0
 ) -> bytes | None:
-    """The answer of a party, asked from a process of its own; None if there is none in time."""
+    """The answer of a party to a question, through a session of its own; None if none came in
+    time."""
     _check_size(place, payload, f"question {name!r} to {party!r}")
     deadline = time.monotonic() + timeout
     session = _visit(place, place.way_to(party), timeout)
@@ -249,7 +251,7 @@ def ask(
 
 
 def present(place: Place, timeout: float = 2.0) -> set[str]:
-    """Who is there, of those whom this party connects to, or through the hub of all."""
+    """Which parties are there: of those that this party connects to, or, with a hub, of all."""
     servers = place.way_to(place.hub) if place.hub else dict(place.connect)
     session = _visit(place, servers, timeout) if servers else None
     if session is None:
@@ -297,8 +299,8 @@ def _check_size(place: Place, data: bytes, what: str) -> None:
 
 
 def _watch_links(session: zenoh.Session, place: Place) -> Any:
-    """Tells of links whose other end has a valid certificate and a name that we did not expect. The
-    access rules see to it that nothing comes of them."""
+    """Log links whose other end has a valid certificate with a name that we did not expect. The
+    access rules deny everything on such a link."""
     told = Tally(log)
 
     def linked(event: zenoh.LinkEvent) -> None:
@@ -316,7 +318,7 @@ def _watch_links(session: zenoh.Session, place: Place) -> Any:
 
 
 def _is_at(expected: str, address: str) -> bool:
-    """Whether an address as it was given, perhaps by name, is this one."""
+    """Whether an expected address, which may have a host name, is this address."""
     host, port = expected.rsplit(":", 1)
     if expected == address or port != address.rsplit(":", 1)[1]:
         return expected == address

@@ -1,13 +1,13 @@
-"""Where a party stands in a federation, as a configuration of Zenoh: endpoints, TLS, who may what.
+"""The place of a party in a federation as a configuration of Zenoh: endpoints, TLS, access rules.
 
 Without a hub every party is a peer and there is one link per pair of neighbours. With a hub, the
 hub is a router and the others are its clients: a router does not pass messages from peer to peer.
-Nobody is looked for by multicast or gossip, which would connect everybody with everybody.
+Scouting by multicast and gossip is off, because it would connect every party with every other.
 
 Access is denied unless a rule allows it, and rules are about the common name of the certificate at
 the other end of a link. They also close what TLS leaves open: the connecting side of Zenoh accepts
 certificates of the public web authorities besides ours. TLS is from link to link: a hub can read
-what it passes on and could put any name under it. Who does not trust it with that needs no hub.
+what it passes on and could send under any name. Parties that do not trust a hub so far use none.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ class TlsFiles(Protocol):
 
 @dataclass(frozen=True)
 class Place:
-    """Where a party stands in a federation: whom it talks to and how."""
+    """The place of a party in a federation: with which parties it is connected, and how."""
 
     party: str
     listen: str  # host:port; empty if it only connects
     connect: Mapping[str, str]  # neighbour -> the host:port at which this party connects to it
     members: tuple[str, ...]  # every name of the federation
-    neighbours: tuple[str, ...]  # whom it exchanges messages with, directly or through the hub
-    identity: TlsFiles | None  # None: plain TCP, for those who ask for it by name
-    hub: str | None = None  # it passes on all messages; the others connect to nobody else
+    neighbours: tuple[str, ...]  # exchange messages with this party, directly or through the hub
+    identity: TlsFiles | None  # None: plain TCP, only if the user asks for it
+    hub: str | None = None  # passes on all messages; the others connect to the hub only
     lease: float = 1.5  # seconds until a silent party counts as gone
     largest: int = 64 * 2**20  # bytes of one message
 
@@ -81,13 +81,13 @@ class Place:
 
     @property
     def servers(self) -> dict[str, str]:
-        """Those this party connects to."""
+        """The parties that this one connects to, with their addresses."""
         if self.is_hub:
             return {}
         return {self.hub: self.connect[self.hub]} if self.hub else dict(self.connect)
 
     def way_to(self, party: str) -> dict[str, str]:
-        """Where a second process of this party connects to in order to ask `party`."""
+        """The address to which a second process of this party connects in order to ask `party`."""
         server = self.hub or party
         address = self.connect.get(server) or (self.listen if server == self.party else "")
         if not address:
@@ -104,8 +104,8 @@ def check_address(address: str) -> None:
 def configuration(
     place: Place, *, visiting: Mapping[str, str] | None = None, patience: float = -1
 ) -> zenoh.Config:
-    """`visiting`: of a second process of the party, which only connects to these. `patience`:
-    seconds until opening a client's session fails."""
+    """`visiting`: for a second process of the party: the addresses that it connects to; it listens
+    nowhere. `patience`: seconds until opening a client's session fails."""
     protocol = "tls" if place.identity else "tcp"
     servers = place.servers if visiting is None else visiting
     client = place.behind_hub or (visiting is not None and len(visiting) == 1)
@@ -117,7 +117,7 @@ def configuration(
         "scouting/delay": 0,  # else opening takes half a second
         "listen/endpoints": [f"{protocol}/{listen}"] if listen else [],
         "connect/endpoints": [f"{protocol}/{address}" for address in servers.values()],
-        "connect/timeout_ms": round(patience * 1000) if client else -1,  # 0 would be: never again
+        "connect/timeout_ms": round(patience * 1000) if client else -1,  # 0 means: never retry
         "connect/exit_on_failure": client,
         "connect/retry": RETRY,
         "transport/shared_memory/enabled": False,
@@ -134,8 +134,8 @@ def configuration(
 
 
 def _limits(place: Place) -> dict[str, Any]:
-    """Of time and of size. A message in many fragments is refused while it arrives; the filter,
-    which sees whole messages only, has the exact figure."""
+    """Limits of time and of size. `max_message_size` refuses a message of many fragments while it
+    arrives; the filter, which sees whole messages only, has the exact limit."""
     sized = {
         "flows": ["ingress", "egress"],
         "messages": SIZED,
@@ -167,7 +167,7 @@ def _certificates(identity: TlsFiles) -> dict[str, Any]:
 
 
 def access(place: Place) -> dict[str, Any]:
-    """Everything that may pass, by the name at the other end of a link."""
+    """The access rules: what may pass a link, by the name in the certificate at its other end."""
     others = [place.hub] if place.behind_hub else place.members
     rules = [rule for other in others for rule in _rules_with(place, str(other))]
     return {
@@ -186,8 +186,8 @@ def access(place: Place) -> dict[str, Any]:
 
 
 def _rules_with(place: Place, other: str) -> Iterator[Rule]:
-    """A hub speaks for everybody. A member that is no neighbour may ask and be asked; so may a
-    second process of this party."""
+    """The rules for links to `other`. A hub sends messages of all parties. A member that is not a
+    neighbour may only ask and be asked; so may a second process of this party."""
     here = "*" if place.is_hub else place.party
     there = "*" if other == place.hub else other
     talks = other != place.party and (place.hub is not None or other in place.neighbours)
@@ -205,8 +205,9 @@ def _rules_with(place: Place, other: str) -> Iterator[Rule]:
 def _allowed(
     source: str, target: str, talks: bool
 ) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
-    """What may go from source to target: its own words, and requests for what is meant for it. All
-    may ask how a party is; whatever else there is to ask is for that party's own processes."""
+    """What may go from source to target: messages of the source, and subscriptions to messages for
+    it. Every member may ask for a party's status; all other questions are for processes of that
+    party only."""
     if talks:
         yield MESSAGES, (f"vfl/{source}/to/{target}",)
         yield ("declare_subscriber",), (f"vfl/*/to/{source}",)

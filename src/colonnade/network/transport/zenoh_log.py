@@ -1,14 +1,14 @@
 """Why a connection failed, in our own log.
 
 Zenoh tells its reasons only by Rust's `tracing`, which its Python binding prints on file descriptor
-1, our standard output. `log_reasons` takes that descriptor over: the reasons go to `logging`,
-everything else that is printed there goes where it went before. Python's own `sys.stdout` writes to
-the old place directly.
+1, our standard output. `log_reasons` redirects that descriptor: the reasons go to `logging`,
+everything else goes to the original standard output, and Python's own `sys.stdout` writes there
+directly.
 
-What is told: a refused or failing TLS handshake at either end (no certificate, unknown authority,
+What is logged: a refused or failing TLS handshake at either end (no certificate, unknown authority,
 expired, wrong host name, no TLS at all), with the address where this side connects. A message that
-the access rules refuse leaves no trace: Zenoh logs it only together with everything allowed. That a
-stranger is connected is told by the transport itself.
+the access rules refuse is not logged: Zenoh logs it only together with everything allowed. The
+transport itself logs that a stranger is connected.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 LEVELS = "error,zenoh_link_tls::unicast=warn,zenoh::net::runtime::orchestrator=debug"
 AGAIN = 60.0  # seconds until the same reason is told again: a refused party tries twice a second
-KINDS = 1000  # of reasons that are remembered
+KINDS = 1000  # of reasons that are remembered as logged
 
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 RECORD = re.compile(
@@ -36,15 +36,15 @@ UNREACHED = re.compile(
     r"Unable to connect to configured peer \w+/(?P<address>\S+?)! (?P<why>.*?)(\. Retry in \w+)?"
 )
 WHERE = re.compile(r"(Can not create a new \w+ link bound to .*?\)+|Read error on .*? => \S+): ")
-SOURCE = re.compile(r" at /\S+\.rs:\d+\.?\]?")  # a place in Zenoh's own source
+SOURCE = re.compile(r" at /\S+\.rs:\d+\.?\]?")  # a line of Zenoh's own source
 MISLEADING = " Hint: increase the system open file limit."
 
 _begun = threading.Lock()
 
 
 def log_reasons() -> None:
-    """Once per process, before the first session; the environment variable RUST_LOG has priority
-    over what is told by default."""
+    """Redirect Zenoh's reasons to `logging`. To be called before the first session; further calls
+    do nothing. The environment variable RUST_LOG has priority over `LEVELS`."""
     if not _begun.acquire(blocking=False):
         return
     sys.stdout.flush()
@@ -71,13 +71,13 @@ def _sort(reading: int, before: int) -> None:
 
 
 def plain(text: object) -> str:
-    """An error of Zenoh's, without places in its source."""
+    """An error text of Zenoh, without references to its source code."""
     return SOURCE.sub("", str(text)).replace(MISLEADING, "").strip(" .")
 
 
 def _tell(reason: tuple[int, str], told: dict[str, float]) -> None:
     level, text = reason
-    now, kind = time.monotonic(), re.sub(r"\d+", "", text)  # some tell the time
+    now, kind = time.monotonic(), re.sub(r"\d+", "", text)  # some hold the time
     if now - told.get(kind, -AGAIN) >= AGAIN:
         if len(told) >= KINDS:
             told.clear()
@@ -86,7 +86,7 @@ def _tell(reason: tuple[int, str], told: dict[str, float]) -> None:
 
 
 def reason_in(record: re.Match[str]) -> tuple[int, str] | None:
-    """What a person should know of a record, or None."""
+    """Level and text to log for a record of Zenoh; None: nothing."""
     text = plain(record["text"])
     if record["module"].startswith("zenoh_link_tls"):
         return logging.WARNING, f"refused a connection: {text}"
@@ -96,6 +96,6 @@ def reason_in(record: re.Match[str]) -> tuple[int, str] | None:
     if unreached is None:
         return None
     address, why = unreached["address"], WHERE.sub("", unreached["why"])
-    if "Connection refused" in why:  # it is not running: nobody's mistake
+    if "Connection refused" in why:  # the other party is not running, which is no error
         return logging.INFO, f"cannot connect to {address}: nobody listens there"
     return logging.WARNING, f"cannot connect to {address}: {why}"
