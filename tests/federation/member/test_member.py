@@ -14,7 +14,7 @@ from msgspec.structs import astuple
 
 from colonnade.algorithms import registry
 from colonnade.common.results import read_ledger
-from colonnade.errors import InputError
+from colonnade.errors import ColonnadeError, InputError
 from colonnade.experiments.report import write_report
 from colonnade.experiments.run import drive
 from colonnade.federation.agreement.federation import Federation
@@ -201,7 +201,27 @@ def test_a_party_without_the_rows_is_named_and_the_others_answer(name: str, tmp_
         one.once = False
         clock.spawn(one.live(), one.party)
     clock.run(("somebody", somebody_asks()))
-    assert answers[0].absent == {"client2": "lacks some of these rows"}
+    assert answers[0].absent == {"client2": "lacks 1 of 2 rows (2)"}
+
+
+def test_a_party_that_fails_at_its_part_of_an_answer_is_named_with_that_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rows are all there: that it lacked some would be untrue, and what an error says of its
+    columns is for its own log."""
+    fed, part = federation("splitnn"), Member.part
+
+    def failing(one: Member, ids: Any) -> Part:
+        if one.party == "client2":
+            raise ColonnadeError("a value of 119.9 in column 3")
+        return part(one, ids)
+
+    monkeypatch.setattr(Member, "part", failing)
+    members = calm(fed, tmp_path)
+    result = members[fed.speaker].state.result
+    assert result is not None
+    said = "tested without client2 (could not compute its part; its log says why)"
+    assert said in result.notes
 
 
 def test_who_returns_after_the_training_is_asked_like_the_others(tmp_path: Path) -> None:

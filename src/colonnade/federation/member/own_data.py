@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from colonnade.common.text import nearest
+from colonnade.common.text import first_of, nearest
 from colonnade.common.user_code import Source
 from colonnade.data.partition import Rows, VerticalData
 from colonnade.data.raw import AMOUNTS, COUNTING, Array, encode_labels, one_label_notes
@@ -162,7 +162,7 @@ def _features(columns: dict[str, Column], party: PartyFile, path: Path) -> NDArr
     expected = party.federation.party(party.party).columns
     if len(names) != expected:
         raise InputError(
-            f"{path}: gives {len(names)} columns ({_some(names)}), but the federation file says "
+            f"{path}: gives {len(names)} columns ({first_of(names)}), but the federation file says "
             f"columns = {expected} for {party.party!r}; list the right ones in data.columns."
         )
     found = [finite_numbers(columns[name], str(path), name) for name in names]
@@ -181,7 +181,7 @@ def _labels(
     if len(names) != (rows.classes or 0):
         advice = f" If they are amounts, in [rows] {AMOUNTS}" if cautions else ""
         raise InputError(
-            f"{path}: column {spec.label!r} holds {len(names)} classes ({_some(names)}) in the "
+            f"{path}: column {spec.label!r} holds {len(names)} classes ({first_of(names)}) in the "
             f"{rows.aligned} aligned rows, but the federation file says rows.classes = "
             f"{rows.classes}.{advice}"
         )
@@ -238,7 +238,3 @@ def _check_there(columns: dict[str, Column], name: str | None, path: Path, key: 
 def _repeated(names: Sequence[str]) -> str:
     seen: set[str] = set()
     return next(name for name in names if name in seen or seen.add(name))
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:6]) + (", …" if len(names) > 6 else "")
