@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from colonnade.common.metric_names import GoalName
+from colonnade.common.text import first_of
 from colonnade.data.partition import Shape, flattened
 from colonnade.errors import InputError
 
@@ -166,7 +167,27 @@ def class_note(labels: Array, names: Sequence[str]) -> tuple[str, ...]:
     return (f"classes in order: {', '.join(names)}",) if wordy else ()
 
 
-def one_label_notes(classes: int, validation: Array, test: Array) -> tuple[str, ...]:
+def label_notes(
+    classes: int, train: Array, validation: Array, test: Array, names: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """What a reader of the results must know of the labels. `names`: of the classes."""
+    unseen = _unseen_notes(train, test, names) if classes else ()
+    return (*_one_label_notes(classes, validation, test), *unseen)
+
+
+def _unseen_notes(train: Array, test: Array, names: Sequence[str]) -> tuple[str, ...]:
+    """Classes that no training row has cannot be learnt."""
+    unseen = np.setdiff1d(test, train)
+    if not len(train) or not len(unseen):
+        return ()
+    rows, called = int(np.isin(test, unseen).sum()), [names[n] if names else str(n) for n in unseen]
+    return (
+        f"{rows:,} of {len(test):,} test rows are of classes that no training row has "
+        f"({first_of(called)}): no model can learn to answer them",
+    )
+
+
+def _one_label_notes(classes: int, validation: Array, test: Array) -> tuple[str, ...]:
     """Say so where all validation labels, or all test labels, are equal: AUC and R² are then not
     defined, and the results hold a value by convention (see `learning.metrics`)."""
     if classes:

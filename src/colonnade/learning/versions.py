@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from torch import Tensor
 
+from colonnade.common.trouble import Trouble
 from colonnade.errors import ColonnadeError, InputError
 from colonnade.network import Network
 from colonnade.network.parts import Kept, Parts, Version
@@ -40,6 +41,7 @@ class Versions:
         self.final: Version | None = None  # the part that does not change any more
         self.used: Version | None = None  # whose models the stacks hold, once trained
         self.store: Store | None = None  # None: memory is enough
+        self.trouble = Trouble(log)
 
     def take(self, net: Network, version: Version, *, final: bool = False) -> None:
         """Keep the models as they are now, and say so."""
@@ -70,9 +72,10 @@ class Versions:
             try:
                 if self.store is not None and part is not None:
                     self.store.write(version, part, final=version == self.final)
+                    self.trouble.over(self.store.path(version).name)
                 self.unwritten.discard(version)
             except ColonnadeError as error:
-                log.error("%s; it stays in memory until there is room", error)
+                self.trouble.tell(f"{error}; it stays in memory until there is room")
         self.announce(net)
 
     def announce(self, net: Network) -> None:

@@ -7,34 +7,12 @@ import threading
 import time
 from collections.abc import Callable
 
+from colonnade.common.trouble import Trouble
 from colonnade.errors import ColonnadeError
 
 log = logging.getLogger(__name__)
 
-PAUSE = 30.0  # seconds
-
 Job = Callable[[], None]
-
-
-class Trouble:
-    """Tells that something cannot be written: at once, then at most every half a minute; and when
-    it can be written again."""
-
-    def __init__(self, log: logging.Logger) -> None:
-        self.log, self.next, self.count = log, 0.0, 0
-        self.lasts = False  # and was told
-
-    def tell(self, text: str) -> None:
-        self.count += 1
-        if time.monotonic() >= self.next:
-            self.next, self.lasts = time.monotonic() + PAUSE, True
-            self.log.error("%s (%d such errors so far)", text, self.count)
-
-    def over(self, what: str) -> None:
-        """Something was written."""
-        if self.lasts:
-            self.lasts = False
-            self.log.info("%s: written again", what)
 
 
 class BackgroundWriter:

@@ -23,8 +23,8 @@ from torch import Tensor
 from colonnade.common.text import first_of, nearest
 from colonnade.common.user_code import Source
 from colonnade.data.partition import Rows, VerticalData
-from colonnade.data.raw import AMOUNTS, COUNTING, Array, encode_labels, one_label_notes
-from colonnade.data.rows import Indices
+from colonnade.data.raw import AMOUNTS, COUNTING, Array, encode_labels, label_notes
+from colonnade.data.rows import Indices, RowSplit
 from colonnade.data.scaling import Scaler
 from colonnade.data.tables import Column, finite_numbers, read_columns
 from colonnade.errors import InputError
@@ -106,7 +106,7 @@ def _from_file(party: PartyFile, rows: RowsSpec, spec: OwnSpec) -> OwnData:
     scaler = None if x is None else Scaler.standardising(x[rows.split(federation.seed).train])
     scaled = None if x is None or scaler is None else scaler.apply(x)
     mark = "" if spec.id is None else fingerprint(federation, ids[: rows.aligned])
-    return OwnData(_vertical(federation, scaled, y, party), ids, scaled, classes, mark)
+    return OwnData(_vertical(federation, scaled, y, party, classes), ids, scaled, classes, mark)
 
 
 def fingerprint(federation: Federation, ids: Sequence[str]) -> str:
@@ -116,8 +116,19 @@ def fingerprint(federation: Federation, ids: Sequence[str]) -> str:
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
+def _label_notes(
+    count: int, y: NDArray[np.generic], split: RowSplit, names: Sequence[str]
+) -> tuple[str, ...]:
+    parts = (y[which] for which in (split.train, split.validation, split.test))
+    return label_notes(count, *parts, names)
+
+
 def _vertical(
-    federation: Federation, x: Tensor | None, y: Tensor | None, party: PartyFile
+    federation: Federation,
+    x: Tensor | None,
+    y: Tensor | None,
+    party: PartyFile,
+    classes: Sequence[str] = (),
 ) -> VerticalData:
     task, rows = federation.task(), federation.rows
     assert rows is not None
@@ -142,9 +153,7 @@ def _vertical(
         train=part(split.train),
         validation=part(split.validation),
         test=part(split.test),
-        notes=()
-        if y is None
-        else one_label_notes(task.classes, y.numpy()[split.validation], y.numpy()[split.test]),
+        notes=() if y is None else _label_notes(task.classes, y.numpy(), split, classes),
     )
 
 
