@@ -15,6 +15,7 @@ class Seen(msgspec.Struct):
     first: int = -1  # the first round, from 0
     start: int = 0  # the number of its last start without a checkpoint
     anew: int = 0  # after so many rounds it came back without what it had learnt
+    last: int = -1  # the last round
 
 
 class Facts(msgspec.Struct, array_like=True):
@@ -38,12 +39,14 @@ class Attendance:
         self.alone = {me: 0}  # rounds without labels that a party did, as it told
 
     def count(self, round: int, there: Iterable[str]) -> None:
-        self.rounds += 1
+        """A round that is done again, after a restart, counts once."""
+        self.rounds += round >= self.next
         self.skipped += max(0, round - self.next)
         self.next = max(self.next, round + 1)
         for party in there:
             one = self.seen[party]
-            one.rounds += 1
+            one.rounds += round > one.last
+            one.last = max(one.last, round)
             one.first = round if one.first < 0 else one.first
 
     def begins_anew(self, party: str, start: int, rounds: int) -> bool:
@@ -62,7 +65,8 @@ class Attendance:
         """A line for everybody who missed a round. `unlabelled`: so many rounds were without
         labels."""
         missed = {party: one for party, one in self.seen.items() if one.rounds < self.rounds}
-        lines = [_note(p, one.rounds, self.rounds, one) for p, one in missed.items()]
+        saw = f" that {self.me} saw" if self.skipped else ""
+        lines = [_note(p, one.rounds, self.rounds, one, saw) for p, one in missed.items()]
         short = {p: n for p, n in self.alone.items() if p in self.seen and n < unlabelled}
         return lines + [_note(p, n, unlabelled, None, " without labels") for p, n in short.items()]
 
