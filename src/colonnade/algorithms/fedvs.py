@@ -185,7 +185,8 @@ class FedVS(Algorithm):
 
     def build(self, net: Network) -> None:
         features = self.field.features
-        self.models = self.stack(net, "model", self.clients, self.model, input_widths=features)
+        # The name decides the initial weights: those of the same polynomials in split learning.
+        self.models = self.stack(net, "encoder", self.clients, self.model, input_widths=features)
         self.head = self.head_stack(net, self.server, self.set.width)
         keep = lambda name, value: self.keeps(net, name, self.clients, value)  # noqa: E731
         self.of_train, self.of_validation = Sharing(keep, "train"), Sharing(keep, "validation")
