@@ -13,9 +13,7 @@ class Trouble:
     """Tells that something cannot be written: at once, then after half a minute, a minute, two
     minutes and so on up to an hour; and when it can be written again."""
 
-    def __init__(
-        self, log: logging.Logger, seconds: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, log: logging.Logger, seconds: Callable[[], float] = time.monotonic) -> None:
         self.log, self.seconds = log, seconds
         self.next, self.pause, self.count = 0.0, SHORTEST, 0
         self.lasts = False  # and was told

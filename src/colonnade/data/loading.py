@@ -146,9 +146,7 @@ def _deal(
             *raw.cautions,
             *raw.notes,
             *notes,
-            *label_notes(
-                raw.classes, *(raw.y[part] for part in (chosen.train, chosen.validation, chosen.test))
-            ),
+            *label_notes(raw.classes, raw.y, chosen),
         ),
         cautions=raw.cautions,
         partition=parts,

@@ -24,7 +24,7 @@ from colonnade.common.text import first_of, nearest
 from colonnade.common.user_code import Source
 from colonnade.data.partition import Rows, VerticalData
 from colonnade.data.raw import AMOUNTS, COUNTING, Array, encode_labels, label_notes
-from colonnade.data.rows import Indices, RowSplit
+from colonnade.data.rows import Indices
 from colonnade.data.scaling import Scaler
 from colonnade.data.tables import Column, finite_numbers, read_columns
 from colonnade.errors import InputError
@@ -116,13 +116,6 @@ def fingerprint(federation: Federation, ids: Sequence[str]) -> str:
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-def _label_notes(
-    count: int, y: NDArray[np.generic], split: RowSplit, names: Sequence[str]
-) -> tuple[str, ...]:
-    parts = (y[which] for which in (split.train, split.validation, split.test))
-    return label_notes(count, *parts, names)
-
-
 def _vertical(
     federation: Federation,
     x: Tensor | None,
@@ -153,7 +146,7 @@ def _vertical(
         train=part(split.train),
         validation=part(split.validation),
         test=part(split.test),
-        notes=() if y is None else _label_notes(task.classes, y.numpy(), split, classes),
+        notes=() if y is None else label_notes(task.classes, y.numpy(), split, classes),
     )
 
 
