@@ -182,7 +182,7 @@ def _unseen_notes(train: Array, test: Array, names: Sequence[str]) -> tuple[str,
     if not len(train) or not unseen:
         return ()
     rows = int(np.isin(test, unseen).sum())
-    called = [names[number] if names else str(number) for number in unseen]
+    called = [names[int(number)] if names else str(number) for number in unseen]
     return (
         f"{rows:,} of {len(test):,} test rows are of classes that no training row has "
         f"({first_of(called)}): no model can learn to answer them",
