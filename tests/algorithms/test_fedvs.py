@@ -44,7 +44,7 @@ def answers_to(algorithm: FedVS, net: Any, rows: Tensor) -> Inbox:
     field = algorithm.field
 
     async def ask() -> Inbox:
-        shares = await algorithm.share_data(net, algorithm.data.train)
+        shares = await algorithm.share_data(net, algorithm.x, algorithm.data.train.rows)
         models = await algorithm.share_models(net, algorithm.rounded(0))
         coded = field.answers(shares, rows, models)
         return await net.send(coded, algorithm.coded_embedding, len(rows) + field.mark_rows)
@@ -120,7 +120,7 @@ def test_it_is_as_good_as_the_same_network_in_the_clear() -> None:
     assert isinstance(built, FedVS)
     *models, hidden, bias, last, last_bias = in_plain_torch(built, 12)
     for n, plain in enumerate(models):
-        ours = coded.weights[f"client{n}"]["model.weight"]
+        ours = coded.weights[f"client{n}"]["encoder.weight"]
         assert float((ours - plain).norm() / plain.norm()) < 0.02
     test = built.data.test
     powers = torch.cat([test.x, torch.ones_like(test.x[..., :1])], -1)
@@ -132,14 +132,19 @@ def test_it_is_as_good_as_the_same_network_in_the_clear() -> None:
 
 
 def test_split_learning_with_polynomial_encoders_is_the_same_network_in_the_clear() -> None:
+    """With one partition it goes from equal initial weights over equal batches."""
     data = digits(None)
     facts: Any = {"optimizer": "sgd", "lr": 5e-2, "momentum": 0.9, "epochs": 12, "batch": 64}
     method = SplitNNSettings(
         name="clear", algorithm="splitnn", combine="mean", encoder=Polynomial(), **facts
     )
-    coded, clear = stacked(settings(epochs=12), data), stacked(method, data)
-    first, plain = (t.weights["client0"] for t in (coded, clear))
-    assert first["model.weight"].shape == plain["encoder.1.weight"].shape
+    coded, clear = stacked(settings(epochs=12, partitions=1), data), stacked(method, data)
+    for party in data.clients:
+        ours, plain = (
+            coded.weights[party]["encoder.weight"],
+            clear.weights[party]["encoder.1.weight"],
+        )
+        assert float((ours - plain).norm() / plain.norm()) < 0.02, "rounding"
     assert coded.metrics["test_accuracy"] > clear.metrics["test_accuracy"] - 0.01
     with pytest.raises(InputError, match=r"encoder\.degree = 0: expected 1 or more"):
         Polynomial(degree=0).check()
@@ -201,7 +206,7 @@ def test_as_many_clients_as_may_collude_are_sent_uniform_numbers_and_one_more_kn
             net.round = repeat  # other masks
             if what == "columns":
                 segments = Segments(built.data.train.rows, 1)
-                own = built.shared_columns(net, built.data.train.x, segments, None)
+                own = built.shared_columns(net, built.x, segments, None)
             else:
                 own = built.shared_models(net, built.rounded(repeat) * int(scale))
             sent.append(own[0, :, :-1].flatten(1))  # [receivers, numbers]
@@ -220,7 +225,7 @@ def test_the_mark_of_a_sharing_tells_nothing_of_what_is_shared() -> None:
         assert isinstance(built, FedVS)
         built.data.train.x.mul_(scale)
         segments = Segments(built.data.train.rows, 2)
-        own = built.shared_columns(net, built.data.train.x, segments, None)
+        own = built.shared_columns(net, built.x, segments, None)
         marks.append(own[:, :, -1, 0])
         assert (marks[-1] == marks[-1][:, :1]).all()
         assert len(set(marks[-1][:, 0].tolist())) == 8
@@ -352,8 +357,9 @@ def test_too_few_answers_are_an_error_or_a_step_that_is_left_out() -> None:
         ("encoder", [64, 32], re.escape("encoder = [64, 32]: the clients' models are polynomials")),
         ("encoder", "cnn", "expected one width, that of the embeddings"),
         ("degree", 0, "degree = 0: expected 1 or more"),
-        ("data_bits", 30, r"data_bits = 30: .* take fewer bits, or scale the columns"),
-        ("prime", 257, r"data_bits = 7: .* take fewer bits, a larger prime, or scale the columns"),
+        ("data_bits", 30, r"data_bits = 30: .* take fewer bits, or clip the columns"),
+        ("clip", 0, "clip = 0: expected a number above 0"),
+        ("prime", 257, r"data_bits = 7: .* take fewer bits, a larger prime, or clip the columns"),
         ("prime", 7, "prime = 7: too small for 8 clients; expected at least 11"),
         ("spare", 4, "spare = 4: of 8 clients 5 must answer, so that at most 3 answers are spare"),
     ],
@@ -371,5 +377,56 @@ def test_more_partitions_than_rows_are_refused() -> None:
 
 
 def test_a_sum_that_could_leave_the_field_is_found_before_it_does() -> None:
-    with pytest.raises(Overflow, match="take fewer bits, or a lower learning rate"):
+    with pytest.raises(Overflow, match=r"take fewer bits, clip .* lower learning rate"):
         stacked(settings(model_bits=20), digits())
+
+
+def with_a_far_value(data: VerticalData, value: float = 300.0) -> VerticalData:
+    """One test row of client2 has a value far beyond those of the training."""
+    x = [columns.clone() for columns in data.test.x]
+    x[2][5, 3] = value
+    return dataclasses.replace(data, test=dataclasses.replace(data.test, x=tuple(x)))
+
+
+def test_a_new_row_that_does_not_fit_is_clipped_to_what_was_trained_with_and_counted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    data = digits()
+    plain, far = (stacked(settings(), d) for d in (data, with_a_far_value(data)))
+    assert isinstance(far.algorithm, FedVS)
+    assert not plain.algorithm.remarks()
+    rows = len(data.test)
+    (remark,) = far.algorithm.remarks()
+    assert remark.startswith(f"client2: 1 of {rows} rows that were predicted last")
+    assert "client2: rows hold values beyond what fits into the field" in caplog.text
+    # As if the row held the largest value that the client trained with.
+    largest = max(float(part.x[2][:, 3].abs().max()) for part in (data.train, data.validation))
+    assert far.metrics == stacked(settings(), with_a_far_value(data, largest)).metrics
+
+
+def test_no_sum_leaves_the_field_by_rounding() -> None:
+    """Just below the limit, rounding must not carry an embedding over it."""
+    built, _ = build(settings(data_bits=1, model_bits=1), digits(), 0)
+    assert isinstance(built, FedVS)
+    field = built.field
+    part = field.sums.limit / field.code.clients
+    largest = torch.full((8, field.widest), 3.0)
+    weights = torch.full((8, 64, field.widest), part / (3.0 * field.widest) * (1 - 1e-6))
+    with pytest.raises(Overflow):
+        field.check_models(weights, largest)
+
+
+def test_an_answer_from_other_sharings_is_told_once_per_client(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    built, net = build(settings(), digits(), 0)
+    assert isinstance(built, FedVS)
+    inbox = answers_to(built, net, torch.arange(4))
+    inbox.raw[0, 3, -1, 0] += 1
+    for _ in range(3):
+        built.opened(net, inbox, torch.arange(8))
+    told = [r.message for r in caplog.records if "from other sharings" in r.message]
+    assert told == [
+        "client3: its answer is from other sharings than those of most clients and is not used: it "
+        "was away when columns or models were shared, or it marks its answers wrongly"
+    ]

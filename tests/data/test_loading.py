@@ -216,3 +216,13 @@ def test_new_pictures_are_split_like_the_training_pictures() -> None:
 def test_impossible_column_groups_are_refused(keys, words) -> None:
     with pytest.raises(InputError, match=words):
         from_arrays(table()["x"], table()["y"], **keys)
+
+
+def test_classes_that_only_test_rows_have_get_a_note(npz: Writer) -> None:
+    x, y = np.arange(80.0).reshape(40, 2), np.arange(30) % 2
+    late = np.array([0, 1, 2, 2, 3] * 2)
+    path = npz(x_train=x[:30], y_train=y, x_test=x[30:], y_test=late)
+    *_, note = load(DataSpec(path=path, parties=2), seed=0).notes
+    assert note.startswith("6 of 10 test rows are of classes that no training row has (2, 3)")
+    path = npz(x_train=x[:30], y_train=y, x_test=x[30:], y_test=late % 2)
+    assert not load(DataSpec(path=path, parties=2), seed=0).notes

@@ -37,6 +37,7 @@ from colonnade.learning import (
     at_least,
 )
 from colonnade.learning.segments import CodedBatch, CodedBatches, CodedInOrder, Segments
+from colonnade.learning.settings import POSITIVE
 from colonnade.models.layers import polynomial
 from colonnade.network import ABSENT, ALL, EVERYONE, Inbox, Network, Wait, first, local, locally
 
@@ -62,6 +63,7 @@ class FedVSSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=T
     partitions: int | Literal["auto"] = 1
     colluders: int = 1  # T: so many clients together learn nothing
     degree: Annotated[int, at_least(1)] = 2  # D, of the clients' polynomials
+    clip: Annotated[float | None, POSITIVE] = None  # columns are clipped to ±clip
     data_bits: Annotated[int, at_least(1)] = 7  # binary places of the columns and their powers
     model_bits: Annotated[int, at_least(1)] = 13  # binary places of the clients' models
     prime: int = MERSENNE_31
@@ -143,7 +145,8 @@ class FedVS(Algorithm):
     held = Exchange(
         clients,
         server,
-        "which shares the client has: before a prediction, and after an epoch",
+        "which shares the client has: before a prediction, and after an epoch; how many rows to "
+        "predict it clipped",
         width="code.clients",
         numbers="int32",
     )
@@ -182,7 +185,8 @@ class FedVS(Algorithm):
 
     def build(self, net: Network) -> None:
         features = self.field.features
-        self.models = self.stack(net, "model", self.clients, self.model, input_widths=features)
+        # The name decides the initial weights: those of the same polynomials in split learning.
+        self.models = self.stack(net, "encoder", self.clients, self.model, input_widths=features)
         self.head = self.head_stack(net, self.server, self.set.width)
         keep = lambda name, value: self.keeps(net, name, self.clients, value)  # noqa: E731
         self.of_train, self.of_validation = Sharing(keep, "train"), Sharing(keep, "validation")
@@ -190,14 +194,18 @@ class FedVS(Algorithm):
         counts = self.keeps(net, "counts", self.server, Numbers())
         self.opener = Opener(self.field, self.clients.parties, counts)
         self.here = net.here(self.clients)
-        self.x = self.field.powers(self.data.train.x, self.here)  # their own, in the clear
-        self.largest = torch.zeros(len(self.here), self.field.widest)  # of all that was shared
+        self.x, *others = (self.powers(part) for _, part in self.shared_parts)  # in the clear
+        self.largest = self.field.largest(self.x, *others)  # [clients here, features]
+        locally(self.field.check_columns, self.largest)
         self.sharing: Progress | None = None  # of columns, while they are shared
 
     def model(self, client: int) -> nn.Module:
         """Its linear part: a client keeps the powers of its columns."""
         widths = self.task.widths[client], self.set.width
         return polynomial(*widths, self.set.degree, parties=len(self.clients))[1]
+
+    def powers(self, part: Part) -> Tensor:
+        return self.field.powers(part.x, self.here)
 
     def batches(self, rows: int, size: int, epochs: int) -> CodedBatches:
         segments = Segments(rows, self.code.partitions)
@@ -257,7 +265,8 @@ class FedVS(Algorithm):
         self.say_what_protects(net)
         for sharing, part in self.shared_parts:
             apart = net if sharing is self.of_train else net.within("validation")
-            sharing.shares.set_once(await self.share_data(apart, part, sharing))
+            shares = await self.share_data(apart, self.powers(part), part.rows, sharing)
+            sharing.shares.set_once(shares)
         async for batch in self.training.rounds(net):
             assert isinstance(batch, CodedBatch)
             h = self.models(self.x.index_select(1, batch.rows))
@@ -289,10 +298,13 @@ class FedVS(Algorithm):
 
     async def predict(self, net: Network, part: Part) -> Tensor:
         """On shares as well: nobody's embedding is opened."""
-        known = part is self.data.validation
-        shares = self.of_validation.shares.value if known else await self.share_data(net, part)
+        if part is self.data.validation:
+            shares, clipped = self.of_validation.shares.value, torch.zeros(len(self.here))
+        else:
+            powers, clipped = self.field.clipped(self.powers(part), self.weights(), self.largest)
+            shares = await self.share_data(net, powers, part.rows)
         models = await self.share_models(net, self.rounded(None))
-        among = await self.settle(net, shares, models)  # [clients here, senders]
+        among = await self.settle(net, shares, models, clipped, part.rows)
         segments = Segments(part.rows, self.code.partitions)
         size = max(1, self.predict_rows(net) // self.code.partitions)
         # While the model is trained, a version that cannot be measured is only not the best one.
@@ -307,12 +319,14 @@ class FedVS(Algorithm):
 
     # -- lines 1 to 10: every client shares its columns -------------------------------------------
 
-    async def share_data(self, net: Network, part: Part, kept: Sharing | None = None) -> Tensor:
+    async def share_data(
+        self, net: Network, powers: Tensor, rows: int, kept: Sharing | None = None
+    ) -> Tensor:
         """Each client's share of every client's columns, and last a row that tells this sharing
         from others. `kept`: where a client keeps its masks, so that after a crash it sends the same
         shares again. [clients here, senders, coded rows + 1, features]"""
-        segments = Segments(part.rows, self.code.partitions)
-        own = self.shared_columns(net, part.x, segments, kept)
+        segments = Segments(rows, self.code.partitions)
+        own = self.shared_columns(net, powers, segments, kept)
         length = segments.length + TAG
         self.sharing = Progress(self.bytes_of(length), length) if kept is not None else None
         shares = Received(len(self.here), len(self.clients), length, self.field.widest)
@@ -329,11 +343,8 @@ class FedVS(Algorithm):
 
     @local
     def shared_columns(
-        self, net: Network, x: Tensor, segments: Segments, kept: Sharing | None
+        self, net: Network, powers: Tensor, segments: Segments, kept: Sharing | None
     ) -> Tensor:
-        powers = self.field.powers(x, self.here)
-        self.field.check_columns(powers)
-        self.largest = torch.maximum(self.largest, powers.abs().amax(1))
         secret = segments.cut(self.field.columns.nearest(powers))  # [partitions, clients, …]
         if kept is not None and kept.mark.value is not None:
             return self.field.shared(self.code.share, secret, kept.masks.value, kept.mark.value)
@@ -356,7 +367,8 @@ class FedVS(Algorithm):
         log.info("columns are shared again: a client came late, or has lost its files")
         net.forgive()
         for sharing, part in self.shared_parts:
-            sharing.renew(await self.share_data(net.within("training"), part, sharing))
+            apart = net.within("training")
+            sharing.renew(await self.share_data(apart, self.powers(part), part.rows, sharing))
 
     def draw(self, net: Network, purpose: str, shape: Sequence[int]) -> tuple[Tensor, Tensor]:
         """Fresh masks, and a mark for the sharing. [clients here, colluders, …], [clients here]"""
@@ -393,15 +405,21 @@ class FedVS(Algorithm):
         [clients here, width, features]"""
         if not self.models.members:
             return cast(Tensor, ABSENT)
-        weights = torch.zeros(len(self.here), self.set.width, self.field.widest)
+        weights = self.weights()
         chance = torch.full_like(weights, 0.5)
         for i, n in enumerate(self.here):
-            weights[i, :, : self.field.features[n]] = self.models.member_state(i)["weight"]
             if round is not None:
                 stream = torch_stream(self.task.seed, self.clients.parties[n], "rounding", round)
                 chance[i].uniform_(generator=stream)
         self.field.check_models(weights, self.largest)
         return self.field.models.rounded(weights, chance)
+
+    def weights(self) -> Tensor:
+        """Of the models, padded to the widest. [clients here, width, features]"""
+        weights = torch.zeros(len(self.here), self.set.width, self.field.widest)
+        for i, n in enumerate(self.here):
+            weights[i, :, : self.field.features[n]] = self.models.member_state(i)["weight"]
+        return weights
 
     async def answers(
         self,
@@ -428,12 +446,16 @@ class FedVS(Algorithm):
             work=self.steps.answer,
         )
 
-    async def settle(self, net: Network, shares: Tensor, models: Tensor) -> Tensor:
+    async def settle(
+        self, net: Network, shares: Tensor, models: Tensor, clipped: Tensor, rows: int
+    ) -> Tensor:
         """Parties that predict do not wait for long, so that one client may lack a share that
         others have. The server decides whose embeddings are added up: as many as enough clients
         have the shares of. [clients here, senders]"""
-        held = self.field.held(shares, models)
-        inbox = await net.send(held[:, None], self.held, 1, wait=self.of_all(net))
+        told = self.field.before_prediction(self.field.held(shares, models), clipped)
+        inbox = await net.send(told, self.held, 2, wait=self.of_all(net))
+        if net.phase == "inference":
+            locally(self.opener.hear_of_clipped, inbox, rows)
         among = self.field.counted(inbox)  # [server, 1, senders]
         told = await net.send(among, self.counted, 1, wait=self.of_all(net))
         return told.value[:, 0, 0]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from colonnade.algorithms.fedvs_shares import Shares
+from colonnade.algorithms.fedvs_shares import CLIPPED, Shares
 from colonnade.coding import Randomness, TooFewAnswers, WrongAnswers
 from colonnade.errors import Unanswerable
 from colonnade.learning import Numbers
@@ -22,6 +22,10 @@ log = logging.getLogger(__name__)
 ROUNDS, SHORT, DOUBTFUL = "rounds", "without enough answers", "with a wrong answer"  # of counters
 WRONG = "wrong answers of "  # begins those by client
 WHY = "it computed wrongly, or another client sent it a wrong share"
+OTHERS = (
+    "its answer is from other sharings than those of most clients and is not used: it was away "
+    "when columns or models were shared, or it marks its answers wrongly"
+)
 
 
 @dataclass
@@ -42,6 +46,7 @@ class Opener:
     def __init__(self, shares: Shares, clients: Sequence[str], counts: Numbers) -> None:
         self.shares, self.code, self.clients, self.counts = shares, shares.code, clients, counts
         self.tally = Tally(log)
+        self.clipped: dict[str, tuple[int, int]] = {}  # by client: of so many rows to predict
 
     def look_at(self, inbox: Inbox, source: Randomness) -> Found:
         """Sort the answers: first those from the same sharings as most, then those of them that
@@ -51,6 +56,8 @@ class Opener:
         same = [n for n, mine in marks.items() if mine == common[0][0]]
         senders = self.code.clients
         models = common[0][0][senders:] if common else (0,) * senders
+        for n in marks.keys() - set(same) if len(same) >= self.code.threshold else ():
+            self.tally.add(self.clients[n], OTHERS)
         found = Found(same, torch.tensor(models, dtype=torch.int32)[None, None])
         if len(same) < self.code.threshold:
             found.trouble = TooFewAnswers(self.code.shortage(len(same)))
@@ -80,6 +87,13 @@ class Opener:
             for n in found.wrong:
                 self._count(WRONG + self.clients[n])
 
+    def hear_of_clipped(self, inbox: Inbox, rows: int) -> None:
+        """How many rows each client clipped, of those that are predicted next."""
+        told = inbox.value[0, :, CLIPPED, 0].clamp(0, rows).tolist()
+        self.clipped = {c: (n, rows) for c, n in zip(self.clients, told, strict=True) if n}
+        for client in self.clipped:
+            self.tally.add(client, "rows hold values beyond what fits into the field; clipped")
+
     def _count(self, what: str, more: int = 1) -> None:
         self.counts[what] = self.counts.get(what, 0) + more
 
@@ -103,5 +117,11 @@ class Opener:
             said.append(
                 f"{client} gave wrong answers in {times:,} of {rounds:,} rounds, and sums were "
                 f"opened without them: {WHY}"
+            )
+        for client, (count, rows) in self.clipped.items():
+            said.append(
+                f"{client}: {count:,} of {rows:,} rows that were predicted last hold values far "
+                "beyond those of the training, which do not fit into the field; they were clipped "
+                "to the largest values of the training"
             )
         return said

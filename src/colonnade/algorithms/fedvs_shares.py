@@ -14,12 +14,14 @@ from colonnade.coding import LagrangeCode, Quantiser
 from colonnade.coding.field import MERSENNE_31
 from colonnade.common.randomness import Randomness
 from colonnade.errors import ColonnadeError, InputError
+from colonnade.models.layers import Powers
 from colonnade.network import Inbox, local
 
 if TYPE_CHECKING:
     from colonnade.algorithms.fedvs import FedVSSettings
 
 TAG = 1  # row of a share that says which sharing it belongs to
+HELD, CLIPPED = 0, 1  # rows of what a client tells before a prediction
 
 Share = Callable[[Tensor, Tensor], Tensor]  # of a secret and masks; see `LagrangeCode`
 
@@ -46,34 +48,55 @@ class Shares:
     def powers(self, x: Tensor, here: Sequence[int]) -> Tensor:
         """[X, 1, X², 1, …] by client, padded to the widest. [clients here, rows, features]"""
         made = torch.zeros(*x.shape[:2], self.widest)
+        powers = Powers(self.set.degree, self.set.clip)
         for i, n in enumerate(here):
-            own = torch.cat([x[i, :, : self.widths[n]], torch.ones(x.shape[1], 1)], 1)
-            powers = [own**d for d in range(1, self.set.degree + 1)]
-            made[i, :, : self.features[n]] = torch.cat(powers, 1)
+            made[i, :, : self.features[n]] = powers(x[i, :, : self.widths[n]])
         return made
 
-    def check_columns(self, powers: Tensor) -> None:
-        largest, limit = float(powers.abs().max()), self.columns.limit
+    @local
+    def largest(self, *parts: Tensor) -> Tensor:
+        """Of each power of a column in all these parts. [clients here, features]"""
+        return torch.stack([powers.abs().amax(1) for powers in parts]).amax(0)
+
+    def check_columns(self, largest_powers: Tensor) -> None:
+        largest, limit = float(largest_powers.max()), self.columns.limit
         if largest > limit:
             raise InputError(
                 f"data_bits = {self.set.data_bits}: the columns have values up to {largest:.3g}, "
                 f"to the power of {self.set.degree}, and {limit:.3g} is the limit; take fewer "
-                f"bits{self._larger_prime}, or scale the columns"
+                f"bits{self._larger_prime}, or clip the columns, e.g. clip = 4"
             )
+
+    @local(results=2)
+    def clipped(self, powers: Tensor, weights: Tensor, largest: Tensor) -> tuple[Tensor, Tensor]:
+        """Rows to predict as they can be shared: a row with a number, or an embedding, that does
+        not fit is clipped to the largest values in the training. And how many rows were. [clients
+        here, rows, features], [clients here]"""
+        x, w = self.columns.fixed(powers), self.models.fixed(weights)
+        embeddings = (x @ w.transpose(1, 2)).abs().amax(2)  # [clients here, rows]
+        fits = (powers.abs().amax(2) <= self.columns.limit) & (embeddings <= self.reach)
+        bound = largest[:, None]
+        return torch.where(fits[..., None], powers, powers.clamp(-bound, bound)), (~fits).sum(1)
 
     # -- models -----------------------------------------------------------------------------------
 
+    @property
+    def reach(self) -> float:
+        """No sum over all clients leaves the field if each embedding stays below this part."""
+        return self.sums.limit / self.code.clients
+
     def check_models(self, weights: Tensor, largest: Tensor) -> None:
-        """No sum over all clients leaves the field if each embedding stays below its part.
-        `largest`: of the columns' powers [clients here, features]."""
-        reach = float((weights.abs() @ largest[..., None]).max())
-        limit = self.sums.limit / self.code.clients
+        """`largest`: of the columns' powers [clients here, features]. Both are rounded later, by
+        less than a unit of the last place."""
+        w, x = weights.abs() + 2.0**-self.set.model_bits, largest + 2.0**-self.set.data_bits
+        reach, limit = float((w @ x[..., None]).max()), self.reach
         if not reach <= limit:
             raise Overflow(
                 f"an embedding may reach {reach:.3g}, and with data_bits = {self.set.data_bits}, "
                 f"model_bits = {self.set.model_bits}, prime = {self.set.prime} and "
                 f"{self.code.clients} clients the limit is {limit:.3g}: take fewer "
-                f"bits{self._larger_prime}, or a lower learning rate"
+                f"bits{self._larger_prime}, clip the columns, e.g. clip = 4, or take a lower "
+                "learning rate"
             )
 
     @property
@@ -130,6 +153,14 @@ class Shares:
         return ((self.marks(shares) != 0) & (self.marks(models) != 0)).int()
 
     @local
+    def before_prediction(self, held: Tensor, clipped: Tensor) -> Tensor:
+        """What each client tells the server: whose shares it has, and how many rows of its own it
+        clipped. [clients here, 2, senders]"""
+        told = torch.zeros(len(held), 2, held.shape[1], dtype=torch.int32)
+        told[:, HELD], told[:, CLIPPED, 0] = held, clipped
+        return told
+
+    @local
     def able(self, held: Tensor, among: Tensor) -> Tensor:
         """Which clients here have all shares that count, if any do. [clients here] bool"""
         return (held >= among).all(1) & among.any(1)
@@ -140,7 +171,7 @@ class Shares:
     def counted(self, inbox: Inbox) -> Tensor:
         """Whose shares count, given what each client has: all that any client has, but for those
         that leave too few clients able to answer. [server, 1, senders]"""
-        held = inbox.value[0, inbox.arrived[0], 0]  # [clients heard, senders]
+        held = inbox.value[0, inbox.arrived[0], HELD]  # [clients heard, senders]
         among = held.amax(0) if len(held) else torch.zeros(self.code.clients, dtype=torch.int32)
         while among.any() and int((held >= among).all(1).sum()) < self.code.threshold:
             rarest = torch.where(among > 0, held.sum(0), self.code.clients + 1).argmin()

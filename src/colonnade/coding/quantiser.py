@@ -29,7 +29,14 @@ class Quantiser:
     def rounded(self, x: Tensor, chance: Tensor | float) -> Tensor:
         """Rounded up where the fraction that is cut off, and `chance`, add up to 1 or more. With
         chances drawn uniformly from 0 to 1 the expectation is x."""
-        return self.field.element(torch.floor(x.double() * 2.0**self.bits + chance))
+        return self.field.element(self._whole(x, chance))
+
+    def fixed(self, x: Tensor) -> Tensor:
+        """The nearest fixed-point numbers, also those that are too large for the field. float64"""
+        return self._whole(x, 0.5) * 2.0**-self.bits
+
+    def _whole(self, x: Tensor, chance: Tensor | float) -> Tensor:
+        return torch.floor(x.double() * 2.0**self.bits + chance)
 
     def real(self, x: Tensor) -> Tensor:
         """The real numbers that elements stand for. float64"""

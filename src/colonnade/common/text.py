@@ -6,7 +6,7 @@ from __future__ import annotations
 import difflib
 import inspect
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 LONGEST = 200  # characters of another party's text in one place of the log or of a table
 
@@ -26,6 +26,11 @@ def nearest(name: str, known: Iterable[str]) -> str:
 def with_reasons(absent: Mapping[str, str]) -> str:
     """`lab (away), ward (untrained)`"""
     return ", ".join(f"{party} ({why})" for party, why in absent.items())
+
+
+def first_of(names: Sequence[str], most: int = 6) -> str:
+    """`age, sex, weight, …`"""
+    return ", ".join(names[:most]) + (", …" if len(names) > most else "")
 
 
 def printable(text: object, longest: int = LONGEST) -> str:

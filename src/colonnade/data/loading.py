@@ -14,7 +14,7 @@ from colonnade.common.metric_names import Weights, check_metric
 from colonnade.data import datasets, mapping, partition, tables
 from colonnade.data.catalogue import Split
 from colonnade.data.partition import ClientColumns, Partition, Rows, VerticalData
-from colonnade.data.raw import Array, Raw, check_finite, idle_note, one_label_notes
+from colonnade.data.raw import Array, Raw, check_finite, idle_note, label_notes
 from colonnade.data.rows import Indices, RowSplit, split_rows
 from colonnade.data.scaling import Scaler
 from colonnade.data.spec import DataSpec, check_share
@@ -147,7 +147,7 @@ def _distribute(
             *raw.cautions,
             *raw.notes,
             *notes,
-            *one_label_notes(raw.classes, raw.y[chosen.validation], raw.y[chosen.test]),
+            *label_notes(raw.classes, raw.y, chosen),
         ),
         cautions=raw.cautions,
         partition=parts,

@@ -11,7 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from colonnade.common.metric_names import GoalName
+from colonnade.common.text import first_of
 from colonnade.data.partition import Shape, flattened
+from colonnade.data.rows import RowSplit
 from colonnade.errors import InputError
 
 Array = NDArray[np.generic]
@@ -167,7 +169,28 @@ def class_note(labels: Array, names: Sequence[str]) -> tuple[str, ...]:
     return (f"classes in order: {', '.join(names)}",) if wordy else ()
 
 
-def one_label_notes(classes: int, validation: Array, test: Array) -> tuple[str, ...]:
+def label_notes(
+    classes: int, y: Array, split: RowSplit, names: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """What a reader of the results must know of the labels. `names`: of the classes."""
+    unseen = _unseen_notes(y[split.train], y[split.test], names) if classes else ()
+    return (*_one_label_notes(classes, y[split.validation], y[split.test]), *unseen)
+
+
+def _unseen_notes(train: Array, test: Array, names: Sequence[str]) -> tuple[str, ...]:
+    """Classes that no training row has cannot be learnt."""
+    unseen = np.setdiff1d(test, train).tolist()
+    if not len(train) or not unseen:
+        return ()
+    rows = int(np.isin(test, unseen).sum())
+    called = [names[int(number)] if names else str(number) for number in unseen]
+    return (
+        f"{rows:,} of {len(test):,} test rows are of classes that no training row has "
+        f"({first_of(called)}): no model can learn to answer them",
+    )
+
+
+def _one_label_notes(classes: int, validation: Array, test: Array) -> tuple[str, ...]:
     """Notes where all validation labels, or all test labels, are equal: AUC and R² are then not
     defined, and the results hold a value by convention (see `learning.metrics`)."""
     if classes:

@@ -59,7 +59,7 @@ def make_encoder(
     if callable(spec):
         return _from_factory("encoder", spec, width)
     if isinstance(spec, Polynomial):
-        return polynomial(width, spec.width, spec.degree, parties)
+        return polynomial(width, spec.width, spec.degree, parties, spec.clip)
     if spec == "cnn":
         return cnn(shape, CNN_WIDTH)
     return mlp([width, *encoder_layers(spec, width)], hidden=hidden, last=nn.ReLU)

@@ -30,6 +30,7 @@ def at_least(least: float, of: str = "") -> Limits:
     return Limits(f"{least:g} or more {of}".rstrip(), lambda value: least <= value < math.inf)
 
 
+POSITIVE = Limits("a number above 0", lambda value: 0 < value < math.inf)
 SHARE = Limits("0 or more, below 1", lambda value: 0 <= value < 1)
 SECONDS = Limits("more than 0 seconds", lambda value: 0 < value < math.inf)
 PROBABILITY = Limits("a probability, 0 to 1", lambda value: 0 <= value <= 1)
@@ -57,8 +58,11 @@ class Polynomial(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     degree: int = 2
     width: int = 64
+    clip: float | None = None  # columns are clipped to ±clip
 
     def check(self) -> None:
+        if self.clip is not None and not POSITIVE.hold(self.clip):
+            raise InputError(f"encoder.clip = {self.clip}: expected {POSITIVE.expected}")
         for key in ("degree", "width"):
             if getattr(self, key) < 1:
                 raise InputError(f"encoder.{key} = {getattr(self, key)}: expected 1 or more")

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from torch import Tensor
 
+from colonnade.common.trouble import Trouble
 from colonnade.errors import ColonnadeError, InputError
 from colonnade.network import Network
 from colonnade.network.parts import Kept, Parts, Version
@@ -41,6 +42,7 @@ class Versions:
         self.final: Version | None = None  # the part that does not change any more
         self.used: Version | None = None  # the version that the stacks hold, once trained
         self.store: Store | None = None  # None: parts are in memory only
+        self.trouble = Trouble(log)
 
     def take(self, net: Network, version: Version, *, final: bool = False) -> None:
         """Keep a copy of the models as a part of this version, and announce it."""
@@ -70,9 +72,10 @@ class Versions:
             try:
                 if self.store is not None and part is not None:
                     self.store.write(version, part, final=version == self.final)
+                    self.trouble.over(self.store.path(version).name)
                 self.unwritten.discard(version)
             except ColonnadeError as error:
-                log.error("%s; it stays in memory until there is room", error)
+                self.trouble.tell(f"{error}; it stays in memory until there is room")
         self.announce(net)
 
     def announce(self, net: Network) -> None:

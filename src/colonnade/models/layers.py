@@ -52,24 +52,29 @@ def cnn(shape: tuple[int, ...], width: int) -> nn.Sequential:
 
 
 class Powers(nn.Module):
-    """[x, 1, x², 1, …]: each power of the columns, with a column of ones for the bias."""
+    """[x, 1, x², 1, …]: each power of the columns, with a column of ones for the bias. `clip`:
+    columns are clipped to ±clip first."""
 
-    def __init__(self, degree: int) -> None:
+    def __init__(self, degree: int, clip: float | None = None) -> None:
         super().__init__()
-        self.degree = degree
+        self.degree, self.clip = degree, clip
 
     def forward(self, x: Tensor) -> Tensor:
+        if self.clip is not None:
+            x = x.clamp(-self.clip, self.clip)
         x = torch.cat([x, torch.ones_like(x[..., :1])], -1)
         return torch.cat([x**d for d in range(1, self.degree + 1)], -1)
 
 
-def polynomial(inputs: int, outputs: int, degree: int, parties: int = 1) -> nn.Sequential:
+def polynomial(
+    inputs: int, outputs: int, degree: int, parties: int = 1, clip: float | None = None
+) -> nn.Sequential:
     """Linear in the powers of the columns. Its initial weights are √parties times the usual ones,
     so that the mean over the outputs of so many parties has the usual variance."""
     layer = nn.Linear(degree * (inputs + 1), outputs, bias=False)
     with torch.no_grad():
         layer.weight *= math.sqrt(parties)
-    return nn.Sequential(Powers(degree), layer)
+    return nn.Sequential(Powers(degree, clip), layer)
 
 
 class Joined(nn.Module):

@@ -14,16 +14,19 @@ from msgspec.structs import astuple
 
 from colonnade.algorithms import registry
 from colonnade.common.results import read_ledger
-from colonnade.errors import InputError
+from colonnade.errors import ColonnadeError, InputError
 from colonnade.experiments.report import write_report
 from colonnade.experiments.run import drive
 from colonnade.federation.agreement.federation import Federation
 from colonnade.federation.agreement.federation_file import parse_federation
 from colonnade.federation.agreement.party_file import PartyFile
+from colonnade.federation.asking.predictions import read_answer
 from colonnade.federation.member.answers import Question, predictions
 from colonnade.federation.member.leaderless import member_kind
 from colonnade.federation.member.member import Member
 from colonnade.federation.member.own_data import read_own
+from colonnade.federation.member.prediction_requests import Predictor
+from colonnade.federation.member.stage import Stage
 from colonnade.learning.task import Part, pad_stack
 from colonnade.network import ABSENT
 from colonnade.network.clock import SECOND, Clock
@@ -201,7 +204,37 @@ def test_a_party_without_the_rows_is_named_and_the_others_answer(name: str, tmp_
         one.once = False
         clock.spawn(one.live(), one.party)
     clock.run(("somebody", somebody_asks()))
-    assert answers[0].absent == {"client2": "lacks some of these rows"}
+    assert answers[0].absent == {"client2": "lacks 1 of 2 rows (2)"}
+
+
+def test_ids_that_nobody_has_are_a_mistake_of_whoever_asks(tmp_path: Path) -> None:
+    fed = federation("splitnn")
+    one = calm(fed, tmp_path)[fed.speaker]
+    one.state.stage = Stage.ANSWERING
+    replies: list[bytes] = []
+    Predictor(one, replies.append).begin(b'{"ids": ["1", "x", "2", "y"]}')
+    with pytest.raises(InputError, match=r"--ids: server lacks 2 of 4 rows \(x, y\); ask for ids"):
+        read_answer(replies[0], fed.speaker)
+
+
+def test_a_party_that_fails_at_its_part_of_an_answer_is_named_with_that_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rows are all there: that it lacked some would be untrue, and what an error says of its
+    columns is for its own log."""
+    fed, part = federation("splitnn"), Member.part
+
+    def failing(one: Member, ids: Any) -> Part:
+        if one.party == "client2":
+            raise ColonnadeError("a value of 119.9 in column 3")
+        return part(one, ids)
+
+    monkeypatch.setattr(Member, "part", failing)
+    members = calm(fed, tmp_path)
+    result = members[fed.speaker].state.result
+    assert result is not None
+    said = "tested without client2 (could not compute its part; its log says why)"
+    assert said in result.notes
 
 
 def test_who_returns_after_the_training_is_asked_like_the_others(tmp_path: Path) -> None:

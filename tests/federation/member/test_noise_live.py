@@ -87,7 +87,7 @@ def test_a_row_is_answered_about_until_its_budget_is_used_up(tmp_path: Path) -> 
     again = asked(fed, tmp_path, ["2", "3"], times=5)  # the parties start again, and know it
     full = [i for i, answer in enumerate(again) if not answer.absent]
     assert full == [0, 1, 2], "12 = 3 epochs + 1 test + 5 and 3 answers about row 2"
-    reason = "lacks some of these rows, or their privacy budget is used up"
+    reason = "the privacy budget of 1 of 2 rows (2) is used up"
     assert again[3].absent == {f"client{i}": reason for i in range(4)}
     assert of_a_party(tmp_path / "client0" / RELEASED), "--fresh removes it"
 

@@ -9,6 +9,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from tests.federation.member.test_versions import Hall
@@ -35,9 +36,11 @@ def checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("colonnade.federation.member.keeping.SHARE", 0.0)
 
 
-def small(**more: Any) -> Federation:
+def small(path: Path | None = None, **more: Any) -> Federation:
     method = {"algorithm": "fedvs", "epochs": 3, "batch": 16, "encoder": [16], **more}
-    data = {"dataset": "digits", "rows": 120, "test": 0.5, "parties": len(CLIENTS)}
+    digits: dict[str, Any] = {"dataset": "digits", "rows": 120, "test": 0.5}
+    own: dict[str, Any] = {"path": str(path)}
+    data = {**(digits if path is None else own), "parties": len(CLIENTS)}
     network = {"gather": 5.0, "patience": 0.5, "extra_epochs": 0}
     table = {"name": "test", "data": data, "method": method, "network": network}
     return parse_federation(table, "test")
@@ -370,3 +373,29 @@ def test_a_wrong_answer_that_cannot_be_traced_is_not_learnt_from(
 
     hall.tell(story)
     assert "too few to tell which" in caplog.text
+
+
+def test_a_value_far_out_in_one_test_row_does_not_make_a_client_absent(tmp_path: Path) -> None:
+    """The row is clipped, before the first prediction and after all processes started again."""
+    random = np.random.default_rng(0)
+    x, y = random.normal(size=(160, 8)).astype("float32"), np.arange(160) % 2
+    x[121, 5] = 500.0  # the second column of client2
+    parts = {"x_train": x[:120], "y_train": y[:120], "x_test": x[120:], "y_test": y[120:]}
+    np.savez(tmp_path / "far.npz", **parts)
+    hall = Hall(small(tmp_path / "far.npz", data_bits=5, model_bits=11), tmp_path / "out")
+    said = "client2: 1 of 40 rows that were predicted last hold values far beyond"
+
+    async def story() -> None:
+        hall.start(*hall.fed.members)
+        leader = await hall.trained()
+        assert leader.state.result is not None
+        (note,) = leader.state.result.notes
+        assert note.startswith(said)
+        for party in hall.fed.members:
+            hall.kill(party)
+        hall.start(*hall.fed.members)
+        again = await hall.trained()
+        assert (await hall.ask()).absent == {}
+        assert "client2: 1 of 3 rows" in "".join(again.remarks())
+
+    hall.tell(story)

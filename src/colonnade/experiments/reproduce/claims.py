@@ -62,7 +62,7 @@ class Claim:
     text: str
     facts: tuple[Fact, ...]  # all of them must hold
     ours: bool = False  # a question of ours that the paper does not speak of
-    any_scale: bool = False  # about what is counted, not learnt, so that a smoke run will do
+    any_scale: bool = False  # about what is counted, not learnt or drawn: a smoke run will do
 
 
 @dataclass(frozen=True)

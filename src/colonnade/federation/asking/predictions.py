@@ -39,7 +39,7 @@ def read_answer(answer: bytes, party: str) -> Predicted:
     """What was answered, if that is predictions."""
     found = read_note(answer, Predicted)
     if found.error:
-        raise ColonnadeError(printable(found.error, ERROR))
+        raise (InputError if found.mistake else ColonnadeError)(printable(found.error, ERROR))
     told = (found.predictions, found.probabilities) if found.classes else (found.numbers,)
     rows = {len(column) for column in (found.ids, *told)}
     numbers = range(len(found.classes))

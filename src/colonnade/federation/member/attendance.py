@@ -17,6 +17,7 @@ class Seen(msgspec.Struct):
     first: int = -1  # the first round, from 0
     start: int = 0  # the life in which the party last started without a checkpoint
     anew: int = 0  # the round after which the party came back without a checkpoint
+    last: int = -1  # the last round, from 0
 
 
 class Facts(msgspec.Struct, array_like=True):
@@ -40,12 +41,14 @@ class Attendance:
         self.alone = {me: 0}  # rounds without labels that each party did, as it told
 
     def count(self, round: int, there: Iterable[str]) -> None:
-        self.rounds += 1
+        """A round that is done again, after a restart, counts once."""
+        self.rounds += round >= self.next
         self.skipped += max(0, round - self.next)
         self.next = max(self.next, round + 1)
         for party in there:
             one = self.seen[party]
-            one.rounds += 1
+            one.rounds += round > one.last
+            one.last = max(one.last, round)
             one.first = round if one.first < 0 else one.first
 
     def begins_anew(self, party: str, start: int, rounds: int) -> bool:
@@ -64,7 +67,8 @@ class Attendance:
         """A line for every other party that missed a round. `unlabelled`: the number of rounds
         without labels."""
         missed = {party: one for party, one in self.seen.items() if one.rounds < self.rounds}
-        lines = [_note(p, one.rounds, self.rounds, one) for p, one in missed.items()]
+        saw = f" that {self.me} saw" if self.skipped else ""
+        lines = [_note(p, one.rounds, self.rounds, one, saw) for p, one in missed.items()]
         short = {p: n for p, n in self.alone.items() if p in self.seen and n < unlabelled}
         return lines + [_note(p, n, unlabelled, None, " without labels") for p, n in short.items()]
 

@@ -7,34 +7,12 @@ import threading
 import time
 from collections.abc import Callable
 
+from colonnade.common.trouble import Trouble
 from colonnade.errors import ColonnadeError
 
 log = logging.getLogger(__name__)
 
-PAUSE = 30.0  # seconds between two log lines about the same trouble
-
 Job = Callable[[], None]
-
-
-class Trouble:
-    """Logs that files cannot be written: at once, then at most every 30 seconds; and when they can
-    be written again."""
-
-    def __init__(self, log: logging.Logger) -> None:
-        self.log, self.next, self.count = log, 0.0, 0
-        self.lasts = False  # an error was logged, and nothing was written since
-
-    def tell(self, text: str) -> None:
-        self.count += 1
-        if time.monotonic() >= self.next:
-            self.next, self.lasts = time.monotonic() + PAUSE, True
-            self.log.error("%s (%d such errors so far)", text, self.count)
-
-    def over(self, what: str) -> None:
-        """A file was written: if there was trouble before, log that it is over."""
-        if self.lasts:
-            self.lasts = False
-            self.log.info("%s: written again", what)
 
 
 class BackgroundWriter:

@@ -11,7 +11,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from colonnade.federation.member.background_writer import BackgroundWriter, Trouble
+from colonnade.common.trouble import Trouble
+from colonnade.federation.member.background_writer import BackgroundWriter
 from colonnade.federation.member.record import Record
 from colonnade.learning.algorithm import Algorithm
 from colonnade.learning.checkpoint import Checkpoint, CheckpointError

@@ -219,7 +219,7 @@ class LeaderlessMember(Member):
         self.heard_of[call.caller] = call.number
         others = [p for p in self.post.present() if p not in (sender, call.caller)]
         self.pass_on(call, others)
-        if not self.state.stage.after_training or not self.knows(call):  # its ids are not kept
+        if not self.state.stage.after_training or self.refusal(call):  # its ids are not kept
             self.forget(call)
         elif call.caller in self.to_do:
             self.to_do[call.caller].append(call)

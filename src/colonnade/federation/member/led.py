@@ -11,7 +11,7 @@ import msgspec
 from torch import Tensor
 
 from colonnade.common.results import LedgerRow
-from colonnade.common.text import with_reasons
+from colonnade.common.text import printable, with_reasons
 from colonnade.errors import ColonnadeError, Unanswerable
 from colonnade.federation.member.answers import Answer
 from colonnade.federation.member.member import TESTED_WITHOUT, Member
@@ -31,8 +31,8 @@ from colonnade.network.wire import WireError, read_note
 
 log = logging.getLogger(__name__)
 
-LACKS = "lacks some of these rows"
-OR_SPENT = ", or their privacy budget is used up"  # where there is noise
+FAILED = "could not compute its part; its log says why"
+NO_PART = "has no part of this version of the model"
 CALLS = 64  # of the label holder's, that wait to be answered
 
 
@@ -174,18 +174,21 @@ class LedMember(Member):
     async def heed(self, call: Call) -> None:
         """Compute this party's part of an answer, then tell the label holder that it is done and
         which parties were not heard."""
-        silent = {self.party}
+        silent, why = {self.party}, self.refusal(call)
+        if not why and not self.keeping.use(call.version):
+            why = NO_PART
         try:
-            if self.knows(call) and self.keeping.use(call.version):
+            if not why:
                 net = self.network(call)
                 await self.algorithm.predict(net, self.part(call.ids))
                 silent = net.silent
         except Rejoin:
             return
         except Exception as error:
+            why = FAILED
             self.post.refuse(self.leader, "a call that cannot be answered", error)
         if silent:
-            told = Account(number=call.number, silent=sorted(silent))
+            told = Account(number=call.number, silent=sorted(silent), why=printable(why))
             self.post.tell(self.leader, CALL, note=text(told))
         self.post.reach(done_with(call))
         for party in self.post.present():
@@ -214,10 +217,9 @@ class LedMember(Member):
     def told(self, sender: str, account: Account) -> None:
         if account.silent and account.number == self.asked:
             reasons = self.silences.setdefault(account.number, {})
-            lacks = LACKS + ("" if self.algorithm.releases is None else OR_SPENT)
             for party in self.post.peers.keys() & set(account.silent):
-                own = lacks if party == sender else f"not heard by {sender}"
-                reasons.setdefault(party, own)
+                own = printable(account.why) or FAILED
+                reasons.setdefault(party, own if party == sender else f"not heard by {sender}")
             return
         self.attendance.alone[sender] = account.alone
         if account.rows:

@@ -13,7 +13,7 @@ import torch
 
 from colonnade.federation.member.answers import Answer, Question
 from colonnade.federation.member.messages import Call
-from colonnade.federation.member.row_budget import RowBudget
+from colonnade.federation.member.row_budget import RowBudget, some_rows
 from colonnade.federation.member.stage import Stage
 from colonnade.federation.member.training_member import TrainingMember
 from colonnade.learning.task import Part, pad_stack
@@ -27,8 +27,6 @@ from colonnade.network.tally import Tally
 log = logging.getLogger(__name__)
 
 TESTED_WITHOUT = "tested without"
-UNKNOWN = "that are not in my data"
-USED_UP = "whose privacy budget is used up"
 TRIES = 5  # of a test, while somebody who is there was not heard
 RETURN = 3.0  # seconds that a trained party, started again, waits for the others
 LOOK = 2 * SECOND  # between two looks at who has come back, while nobody asks
@@ -167,17 +165,20 @@ class Member(TrainingMember):
         """Predict these rows with every party that is present; None: the test rows."""
         raise NotImplementedError
 
-    def knows(self, call: Call) -> bool:
-        """Whether this party has the rows it is asked about, and their privacy budget suffices. If
-        not it says nothing, which counts as being absent: a made-up row would be worse."""
+    def refusal(self, call: Call) -> str:
+        """Why this party does not answer a call: it lacks rows, or their privacy budget is used up.
+        Then it counts as being absent: a made-up row would be worse. "": it answers."""
         caller, why = call.caller or self.federation.leader or "", ""
         if call.ids is not None and self.own.x is not None:
-            why = "" if (self.own.positions(call.ids) >= 0).all() else UNKNOWN
-        if not why and self.budget is not None and not self.budget.allows(call.ids):
-            why = USED_UP
+            asked = dict.fromkeys(call.ids)
+            unknown = [one for one in asked if one not in self.own.places]
+            why = f"lacks {some_rows(unknown, len(asked))}" if unknown else ""
+        if not why and self.budget is not None:
+            spent = self.budget.used_up(call.ids)
+            why = f"the privacy budget of {spent} is used up" if spent else ""
         if why:
-            self._unknown.add(caller, f"asks about rows {why}; not answering")
-        return not why
+            self._unknown.add(caller, "asks about rows that are not answered about", why)
+        return why
 
     def part(self, ids: Sequence[str] | None) -> Part:
         """The rows that are asked about, as far as they are here. Who asks takes part as well, and
@@ -190,8 +191,9 @@ class Member(TrainingMember):
             part = Part(x, ABSENT, len(ids))
         if self.budget is None:
             return part
-        if not self.budget.allows(ids):
-            self._unknown.add(self.party, f"asks about rows {USED_UP}; average columns are sent")
+        if spent := self.budget.used_up(ids):
+            kind = "asks about rows whose privacy budget is used up; average columns are sent"
+            self._unknown.add(self.party, kind, spent)
             return replace(part, x=torch.zeros_like(part.x))
         self.budget.take(ids)
         return part

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import msgspec
 
+from colonnade.common.text import LONGEST
 from colonnade.common.user_code import Source
 from colonnade.network.parts import Version
 from colonnade.network.program_counter import END, ProgramCounter
@@ -61,6 +62,7 @@ class Account(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rows: list[Line] = []
     number: Count = 0  # of the call
     silent: list[Name] = []
+    why: Annotated[str, msgspec.Meta(max_length=LONGEST)] = ""  # the sender itself was silent
     alone: Count = 0  # rounds without labels that the sender did
 
 

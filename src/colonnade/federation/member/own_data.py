@@ -20,10 +20,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from colonnade.common.text import nearest
+from colonnade.common.text import first_of, nearest
 from colonnade.common.user_code import Source
 from colonnade.data.partition import Rows, VerticalData
-from colonnade.data.raw import AMOUNTS, COUNTING, Array, encode_labels, one_label_notes
+from colonnade.data.raw import AMOUNTS, COUNTING, Array, encode_labels, label_notes
 from colonnade.data.rows import Indices
 from colonnade.data.scaling import Scaler
 from colonnade.data.tables import Column, finite_numbers, read_columns
@@ -106,7 +106,7 @@ def _from_file(party: PartyFile, rows: RowsSpec, spec: OwnSpec) -> OwnData:
     scaler = None if x is None else Scaler.standardising(x[rows.split(federation.seed).train])
     scaled = None if x is None or scaler is None else scaler.apply(x)
     mark = "" if spec.id is None else fingerprint(federation, ids[: rows.aligned])
-    return OwnData(_vertical(federation, scaled, y, party), ids, scaled, classes, mark)
+    return OwnData(_vertical(federation, scaled, y, party, classes), ids, scaled, classes, mark)
 
 
 def fingerprint(federation: Federation, ids: Sequence[str]) -> str:
@@ -117,7 +117,11 @@ def fingerprint(federation: Federation, ids: Sequence[str]) -> str:
 
 
 def _vertical(
-    federation: Federation, x: Tensor | None, y: Tensor | None, party: PartyFile
+    federation: Federation,
+    x: Tensor | None,
+    y: Tensor | None,
+    party: PartyFile,
+    classes: Sequence[str] = (),
 ) -> VerticalData:
     task, rows = federation.task(), federation.rows
     assert rows is not None
@@ -142,9 +146,7 @@ def _vertical(
         train=part(split.train),
         validation=part(split.validation),
         test=part(split.test),
-        notes=()
-        if y is None
-        else one_label_notes(task.classes, y.numpy()[split.validation], y.numpy()[split.test]),
+        notes=() if y is None else label_notes(task.classes, y.numpy(), split, classes),
     )
 
 
@@ -162,7 +164,7 @@ def _features(columns: dict[str, Column], party: PartyFile, path: Path) -> NDArr
     expected = party.federation.party(party.party).columns
     if len(names) != expected:
         raise InputError(
-            f"{path}: gives {len(names)} columns ({_some(names)}), but the federation file says "
+            f"{path}: gives {len(names)} columns ({first_of(names)}), but the federation file says "
             f"columns = {expected} for {party.party!r}; list the right ones in data.columns."
         )
     found = [finite_numbers(columns[name], str(path), name) for name in names]
@@ -181,7 +183,7 @@ def _labels(
     if len(names) != (rows.classes or 0):
         advice = f" If they are amounts, in [rows] {AMOUNTS}" if cautions else ""
         raise InputError(
-            f"{path}: column {spec.label!r} holds {len(names)} classes ({_some(names)}) in the "
+            f"{path}: column {spec.label!r} holds {len(names)} classes ({first_of(names)}) in the "
             f"{rows.aligned} aligned rows, but the federation file says rows.classes = "
             f"{rows.classes}.{advice}"
         )
@@ -238,7 +240,3 @@ def _check_there(columns: dict[str, Column], name: str | None, path: Path, key: 
 def _repeated(names: Sequence[str]) -> str:
     seen: set[str] = set()
     return next(name for name in names if name in seen or seen.add(name))
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:6]) + (", …" if len(names) > 6 else "")

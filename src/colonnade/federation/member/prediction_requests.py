@@ -11,6 +11,7 @@ from colonnade.errors import ColonnadeError
 from colonnade.federation.member.answers import Answer, Question, predictions
 from colonnade.federation.member.member import Member
 from colonnade.federation.member.messages import AT_ONCE
+from colonnade.federation.member.row_budget import some_rows
 from colonnade.federation.member.stage import Stage
 from colonnade.network.wire import WireError, read_note
 
@@ -30,6 +31,7 @@ class Predicted(msgspec.Struct, frozen=True):
     probabilities: list[float]
     absent: list[list[str]]
     error: str = ""
+    mistake: bool = False  # of whoever asks: other ids may be answered
     numbers: list[float] = []  # where the label is a number; then there are no classes
     reasons: dict[str, str] = {}  # why somebody was absent, by name
 
@@ -60,9 +62,11 @@ class Predictor:
             self.fail(f"{member.party} has no part of the model; ask another device")
             return
         self.ids = new_rows(member) if asked.ids is None else asked.ids
-        unknown = [one for one in self.ids if one not in member.own.places]
+        asked_for = dict.fromkeys(self.ids)
+        unknown = [one for one in asked_for if one not in member.own.places]
         if unknown:
-            self.fail(f"{member.party} has no row {unknown[0]!r}")
+            lacks = some_rows(unknown, len(asked_for))
+            self.fail(f"--ids: {member.party} lacks {lacks}; ask for ids in its data", True)
             return
         self.next()
 
@@ -109,8 +113,8 @@ class Predictor:
         numbers = [float(n) for one in known for n in self.member.algorithm.unscaled(one)[:, 0]]
         return {"classes": [], "predictions": [], "probabilities": [], "numbers": numbers}
 
-    def fail(self, reason: str) -> None:
-        self.answer(Predicted([], [], [], [], [], reason))
+    def fail(self, reason: str, mistake: bool = False) -> None:
+        self.answer(Predicted([], [], [], [], [], reason, mistake))
 
     def answer(self, found: Predicted) -> None:
         try:

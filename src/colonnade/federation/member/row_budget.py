@@ -16,6 +16,7 @@ from typing import Annotated
 import msgspec
 
 from colonnade.common.files import replacing
+from colonnade.common.text import first_of
 from colonnade.errors import ColonnadeError, InputError
 from colonnade.federation.member.folder import RELEASED
 from colonnade.federation.member.own_data import OwnData
@@ -31,6 +32,11 @@ class Count(msgspec.Struct):
     validation: Times = 0
     tests: Times = 0  # each test row
     answers: dict[str, Times] = {}  # by id
+
+
+def some_rows(ids: Sequence[str], of: int) -> str:
+    """`2 of 10 rows (17, 23)`"""
+    return f"{len(ids):,} of {of:,} rows ({first_of(ids)})"
 
 
 class RowBudget:
@@ -81,19 +87,22 @@ class RowBudget:
             setattr(self.count, part, times)
             self._write()
 
-    def allows(self, ids: Sequence[str] | None) -> bool:
-        """Whether an answer about these rows (None: the test rows) is within the budget."""
-        count = self.count
+    def used_up(self, ids: Sequence[str] | None) -> str:
+        """Which of these rows (None: the test rows) an answer would release too often, in words; ""
+        if none."""
+        count, allowed = self.count, self.releases.allowed
         if ids is None:
             most = count.tests + max(count.answers.values(), default=0)
-        else:
-            before = count.tests + max(count.train, count.validation)
-            asked = Counter(ids)  # a row that is asked for twice leaves twice
-            most = max(
-                count.answers.get(one, 0) + asked[one] - 1 + (before if place < self.aligned else 0)
-                for one, place in zip(ids, self.own.positions(ids), strict=True)
-            )
-        return most + 1 <= self.releases.allowed
+            return "" if most + 1 <= allowed else "the test rows"
+        before = count.tests + max(count.train, count.validation)
+        asked = Counter(ids)  # a row that is asked for twice leaves twice
+        places = dict(zip(ids, self.own.positions(ids), strict=True))
+        left = {
+            one: count.answers.get(one, 0) + (before if place < self.aligned else 0)
+            for one, place in places.items()
+        }
+        spent = [one for one, times in left.items() if times + asked[one] > allowed]
+        return some_rows(spent, len(places)) if spent else ""
 
     def take(self, ids: Sequence[str] | None) -> None:
         """These rows leave, each as often as it is asked for."""

@@ -43,8 +43,8 @@ def _size(scale: Scale, known: Table) -> Size:
 
 def _part(name: str, size: Size, known: Table) -> Part:
     shared = {**known["method"], **({} if size.scale == "smoke" else {"fixed": ["batch"]})}
-    encoder = {"encoder": {"degree": known["degree"], "width": 64}}
-    coded = {"degree": known["degree"], **known["bits"]}
+    polynomial = known["polynomial"]
+    encoder, coded = {"encoder": {**polynomial, "width": 64}}, {**polynomial, **known["bits"]}
     methods = [
         TABLE.method(size, method, **shared, **(coded if method == "FedVS" else encoder))
         for method in TABLE.methods
