@@ -72,6 +72,19 @@ def polynomial(inputs: int, outputs: int, degree: int, parties: int = 1) -> nn.S
     return nn.Sequential(Powers(degree), layer)
 
 
+class WeightedSum(nn.Module):
+    """Takes embeddings of one width side by side, and gives their sum, each times its learnt
+    weight."""
+
+    def __init__(self, parties: int, begin: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.full((parties,), begin))
+
+    def forward(self, x: Tensor) -> Tensor:
+        parts = x.unflatten(-1, (len(self.weight), -1))
+        return (self.weight[:, None] * parts).sum(-2)
+
+
 class Joined(nn.Module):
     """Takes what several senders offered, side by side, then for each a flag: 1 if it came."""
 
