@@ -1,5 +1,5 @@
-"""FDML: every client has a whole model (Hu, Niu, Yang, Zhou, "FDML: A Collaborative Machine Learning
-Framework for Distributed Features", 2019).
+"""FDML: every client has a whole model (Hu, Niu, Yang and Zhou, "FDML: A Collaborative Machine
+Learning Framework for Distributed Features", 2019).
 
 Each client sends its share of the logits; the server, which has no model, adds them up and sends
 back how the loss changes with them. In the synchronous form of the comparison in VIM.

@@ -18,6 +18,7 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
+from colonnade.errors import InputError
 from colonnade.learning import (
     POSITIVE,
     Algorithm,
@@ -27,6 +28,7 @@ from colonnade.learning import (
     Part,
     Settings,
     Table,
+    Task,
     at_least,
     combine,
 )
@@ -50,9 +52,10 @@ class VIMSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     # The clients' embeddings; 60, or what the encoders give.
     width: Annotated[int | None, at_least(1)] = None
     beta: Annotated[float, at_least(0)] = 0.005  # of the squared parameters, in the objective
-    # How a client is told what the others contribute: by their new heads (equation 9), by their old
-    # ones (the authors' code), or as its share of what is lacking (Boyd et al., section 7.3).
-    residual: Literal["new", "old", "shared"] = "old"
+    # What a client is told: what is lacking after the others' logits by their new heads (equation
+    # 9), or by their old ones (the authors' code); or its share of what is lacking altogether (Boyd
+    # et al., section 7.3). Old for classes, shared for numbers.
+    residual: Literal["new", "old", "shared"] | None = None
 
     own_head: ClassVar[bool] = False  # linear, one per client
 
@@ -61,6 +64,14 @@ class VIMSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             return self
         width = self.width or WIDTH
         return msgspec.structs.replace(self, encoder=[2 * width, width])
+
+    def check(self, task: Task) -> None:
+        super().check(task)
+        if not task.classes and self.residual in ("new", "old") and self.solver != "sgd":
+            raise InputError(
+                f'residual = "{self.residual}": the squared error of a number label then grows '
+                'without end; expected "shared", or leave it out'
+            )
 
 
 class VIM(Algorithm):
@@ -92,6 +103,10 @@ class VIM(Algorithm):
     )
 
     @property
+    def residual(self) -> str:
+        return self.set.residual or ("old" if self.task.classes else "shared")
+
+    @property
     def width(self) -> int:
         """d_f: of every embedding."""
         return self.set.width or max(self.embedding_widths)
@@ -107,6 +122,8 @@ class VIM(Algorithm):
         self.z = self.keeps(net, "auxiliary", self.server, Table(rows))
         self.duals = self.keeps(net, "dual", self.server, Table(rows.clone()))
         self.nearest = locally(self.task.goal.training_proximal, self.data.train.y)
+        self.rho = s.rho / (len(self.clients) if self.residual == "shared" else 1)  # on the sum
+        self.on_sum = partial(lagrangian, rho=self.rho)
         self.on_logits = partial(lagrangian, rho=s.rho)
         self.on_embeddings = partial(through_head, rho=s.rho)
 
@@ -163,14 +180,14 @@ class VIM(Algorithm):
             h = self.encoders(batch.x)  # [clients, rows, d_f]
             inbox = await net.send(h, self.embedding, len(batch), work=self.set.tau)
             able = net.alive(self.server) & inbox.any  # [server]
-            shares = inbox.value @ self.W  # h^k W_k: [server, clients, rows, d_c]
+            shares = inbox.value @ self.matrices  # h^k W_k: [server, clients, rows, d_c]
             batch.loss = locally(self.loss, shares.sum(1), batch.y)
             z, duals = self.auxiliary_and_dual(shares.sum(1), batch.rows, batch.y, able)  # 6, 7
             told = torch.cat([duals, z], 1)
-            self.heads.fit(inbox.concat(), told, self.on_logits, able)  # 8
-            if self.set.residual == "new":
-                shares = inbox.value @ self.W
-            guidance = torch.cat([self.guide(z, duals, shares), self.W], 2)  # 9
+            self.heads.fit(inbox.concat(), told, self.on_sum, able)  # 8
+            if self.residual == "new":
+                shares = inbox.value @ self.matrices
+            guidance = torch.cat([self.guide(z, duals, shares), self.matrices], 2)  # 9
             rows, used = 2 * len(batch) + self.width, inbox.arrived & able[:, None]
             back = await net.send(guidance, self.guidance, rows, where=used)
             for _ in range(self.set.tau):
@@ -193,8 +210,8 @@ class VIM(Algorithm):
                 self.encoders.backward(h, gradient, back.any)  # 20
 
     @property
-    def W(self) -> Tensor:
-        """The heads that the server holds. [server, clients, d_f, d_c]"""
+    def matrices(self) -> Tensor:
+        """W_k of every client, where the server holds them. [server, clients, d_f, d_c]"""
         return self.heads.as_row().unflatten(1, (-1, self.width, self.task.outputs))
 
     @local(results=2)
@@ -202,7 +219,7 @@ class VIM(Algorithm):
         self, logits: Tensor, rows: Tensor, y: Tensor, able: Tensor
     ) -> tuple[Tensor, Tensor]:
         """z and λ of these rows, given the sum of the clients' logits. [server, rows, d_c] each"""
-        rho, duals = self.set.rho, self.duals.read(rows)
+        rho, duals = self.rho, self.duals.read(rows)
         # −λᵀz + ρ/2 |logits − z|² is ρ/2 |logits + λ/ρ − z|² and something without z.
         z = self.nearest(logits + duals / rho, y, rho, self.z.read(rows))
         duals = duals + rho * (logits - z)
@@ -216,7 +233,7 @@ class VIM(Algorithm):
         clients, 2 · rows, d_c]"""
         clients, total = shares.shape[1], shares.sum(1, keepdim=True)
         lacking = z[:, None] - total
-        if self.set.residual == "shared":
+        if self.residual == "shared":
             lacking = lacking / clients
         return torch.cat([duals[:, None].expand_as(shares), lacking + shares], 2)
 
@@ -237,7 +254,7 @@ class VIM(Algorithm):
         """|W_k| of the clients whose heads are here: how much each contributes (section 4.2)."""
         heads = self.heads.as_row()
         if self.set.solver != "admm-j":
-            heads = self.W[0]
+            heads = self.matrices[0]
         names = self.clients.parties
         known = net.here(self.clients) if self.set.solver == "admm-j" else range(len(names))
         return {names[k]: float(one.norm()) for k, one in zip(known, heads, strict=True)}

@@ -9,7 +9,7 @@ scikit-learn's.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -51,6 +51,11 @@ class Metric:
     def score(self, value: float) -> float:
         """Higher is better."""
         return value if self.higher else -value
+
+    def reached(self, metrics: Mapping[str, float], target: float) -> bool:
+        """Whether the validation, whose metrics these are, is as good as the target."""
+        value = metrics.get(f"validation_{self.key}")
+        return value is not None and self.score(value) >= self.score(target)
 
     def shortfall(self, value: float) -> float:
         """0 at best, and higher is worse."""
