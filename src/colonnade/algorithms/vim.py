@@ -129,28 +129,15 @@ class VIM(Algorithm):
 
     def all_heads(self, net: Network, **rule: float) -> Stack:
         """At the server, below one another: [h^1 … h^M] W is Σ_k h^k W_k."""
-        clients = len(self.clients)
-
-        def make(_: int) -> nn.Module:
-            heads = nn.Linear(clients * self.width, self.task.outputs, bias=False)
-            with torch.no_grad():
-                heads.weight *= math.sqrt(clients)  # each head begins like a layer of its own
-            return heads
-
+        make = lambda _: new_heads(len(self.clients), self.width, self.task.outputs)  # noqa: E731
         return self.stack(net, "head", self.server, make, momentum=0.0, **rule)
 
     def own_heads(self, net: Network, **rule: float) -> Stack:
         """At the clients."""
-        widths, d_c = [self.width] * len(self.clients), self.task.outputs
-        return self.stack(
-            net,
-            "head",
-            self.clients,
-            lambda _: self.clipping(nn.Linear(self.width, d_c, bias=False)),
-            input_widths=widths,
-            momentum=0.0,
-            **rule,
-        )
+        make = lambda _: self.clipping(new_heads(1, self.width, self.task.outputs))  # noqa: E731
+        widths = [self.width] * len(self.clients)
+        rule |= {"momentum": 0.0}
+        return self.stack(net, "head", self.clients, make, input_widths=widths, **rule)
 
     async def train(self, net: Network) -> None:
         match self.set.solver:
@@ -258,6 +245,17 @@ class VIM(Algorithm):
         names = self.clients.parties
         known = net.here(self.clients) if self.set.solver == "admm-j" else range(len(names))
         return {names[k]: float(one.norm()) for k, one in zip(known, heads, strict=True)}
+
+
+def new_heads(heads: int, d_f: int, d_c: int) -> nn.Linear:
+    """Below one another, each a layer of its own. All begin with the usual norm to the digit: so
+    what their norms differ by later was learnt, and not drawn."""
+    layer = nn.Linear(heads * d_f, d_c, bias=False)
+    with torch.no_grad():
+        each = layer.weight.unflatten(1, (heads, d_f))
+        even = each / each.norm(dim=(0, 2), keepdim=True) * math.sqrt(d_c / 3)
+        layer.weight.copy_(even.flatten(1))
+    return layer
 
 
 def lagrangian(o: Tensor, told: Tensor, rho: float) -> Tensor:

@@ -139,13 +139,18 @@ def patches(shape: Shape, parties: int) -> Partition:
 def columns(width: int, parties: int, each: int | None = None) -> Partition:
     """Neighbouring columns, evenly; the first `width % parties` clients get one more. With `each`,
     so many columns by client, which may be those of its neighbours as well."""
+    if each is not None:
+        return _windows(width, parties, each)
     if not 1 <= parties <= width:
         raise InputError(
             f"data.parties = {parties}: there are {width} columns, so "
             f'data.split = "columns" takes 1 to {width} parties.'
         )
-    if each is None:
-        return grouped(width, runs(width, parties))
+    return grouped(width, runs(width, parties))
+
+
+def _windows(width: int, parties: int, each: int) -> Partition:
+    """From the first column to the last, at even distances."""
     if not width <= each * parties <= width * parties:
         raise InputError(
             f"data.columns_each = {each}: {parties} parties share {width} columns, so expected "

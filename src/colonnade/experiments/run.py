@@ -139,6 +139,7 @@ def _tested(
         "rounds": algorithm.training.rounds_done(net),
         "messages": messages,
         "bytes": sent,
+        "bytes_per_round": sent / max(1, algorithm.training.rounds_done(net)),
         "virtual_seconds": spent,
     }
     if metrics:
