@@ -31,6 +31,7 @@ from bench import (
     mags,
     overhead,
     processes,
+    proximal,
     restarts,
     storms,
 )
@@ -44,6 +45,7 @@ BENCHMARKS: dict[str, Callable[[], list[Figure]]] = {
     "overhead": overhead.run,
     "field": field.run,
     "fedvs": fedvs.run,
+    "proximal": proximal.run,
     "growth": growth.run,
     "equivalence": equivalence.run,
     "processes": processes.run,
@@ -120,6 +122,7 @@ MVFL, CD-MVFL, autoencoder, dvfl: times as fast as the plain loop; 100 epochs: m
 dvfl as a whole: ms of processor time
 overhead: the engine's share of a step
 fedvs: steps of the plain loop that one step takes, by number of partitions; shares of a step
+proximal: times as fast per row as L-BFGS-B of scipy, row by row
 growth: cost per link relative to the smallest grid
 equivalence: time of one process per party in memory relative to all parties in one
 differs by: largest difference of a parameter from the plain loop's, or between the engines"""

@@ -10,6 +10,7 @@ from colonnade.testing import AlgorithmKit
 BRIEF: dict[str, dict[str, object]] = {
     "dvfl": {"client_epochs": 2, "aggregator_epochs": 3},
     "fedonce": {"client_epochs": 2},
+    "vim": {"batch": 64, "tau": 2},
 }
 
 # Settings under which an algorithm goes another way or sends something else.
@@ -27,6 +28,7 @@ VARIANTS: dict[str, list[dict[str, object]]] = {
         {"aggregators": 0, "dropout": 0.3, "imputation": "learnt"},
         {"encoder": "cnn", "aggregator_width": 20, "replay": 2},
     ],
+    "fdml": [{"combine": "mean"}],
     "fedvs": [{"missing": "zeros", "degree": 1}, {"partitions": 2, "colluders": 0}],
     "fedonce": [{"objective": "noise"}, {"missing": "retry"}, {"encoder": [0.5], "decoder": [9]}],
     "mags": [
@@ -40,13 +42,24 @@ VARIANTS: dict[str, list[dict[str, object]]] = {
         {"missing": "stale", "encoder": [0.5, 8]},
         {"missing": "buffer"},
         {"combine": "mean", "encoder": Polynomial(degree=3, width=8), "deadline": 0.5},
+        {"combine": "weighted", "encoder": [8], "weighted_start": "mean"},
+    ],
+    "vim": [
+        {"solver": "sgd", "encoder": [0.5, 8]},
+        {"solver": "admm-j"},
+        {"residual": "new", "lr": {"clients": 0.1, "server": 1e-4}},
+        {"residual": "shared", "encoder": [16], "width": 8},
     ],
 }
+
+# Settings under which an algorithm learns digits, where the usual ones take long.
+LEARNS: dict[str, dict[str, object]] = {"vim": {"epochs": 8}}
 
 for name, kind in built_in().items():
     facts = {
         "algorithm": kind,
         "brief": BRIEF.get(name, {}),
         "variants": tuple(VARIANTS.get(name, [])),
+        "learns": LEARNS.get(name, AlgorithmKit.learns),
     }
     globals()[f"Test{name.capitalize()}"] = type(f"Test{name.capitalize()}", (AlgorithmKit,), facts)

@@ -12,6 +12,7 @@ from sklearn.datasets import load_digits
 
 from colonnade.data import DataSpec, VerticalData, from_arrays, load
 from colonnade.data.scaling import Scaler
+from colonnade.data.spec import PixelScale
 from colonnade.errors import InputError
 
 Writer = Callable[..., str]
@@ -58,6 +59,30 @@ def test_digits_are_scaled_to_the_unit_interval_and_bands_are_real_pixels() -> N
     everything = torch.cat([data.train.x[0], data.validation.x[0], data.test.x[0]])
     top = digit_images()[:, :2].reshape(-1, 16) / 16
     assert sorted(map(tuple, everything.tolist())) == sorted(map(tuple, top.tolist()))
+
+
+def test_pixels_may_be_centred_and_spread_like_published_ones() -> None:
+    plain = load(DataSpec(dataset="digits"), seed=0)
+    scaled = load(DataSpec(dataset="digits", scale=PixelScale(mean=0.1, spread=0.5)), seed=0)
+    for one, other in zip(plain.test.x, scaled.test.x, strict=True):
+        assert torch.allclose((one - 0.1) / 0.5, other, atol=1e-6)
+    with pytest.raises(InputError, match=r"data\.scale: is for pixels"):
+        load(DataSpec(dataset="wine", scale=PixelScale(mean=0.1, spread=0.5)), seed=0)
+
+
+def test_a_noisy_party_is_noisy_in_all_rows_and_nobody_else_is() -> None:
+    plain = load(DataSpec(dataset="digits"), seed=3)
+    noisy = load(DataSpec(dataset="digits", noisy={"client1": 0.5}), seed=3)
+    for part in ("train", "validation", "test"):
+        for k, (one, other) in enumerate(
+            zip(getattr(plain, part).x, getattr(noisy, part).x, strict=True)
+        ):
+            assert torch.equal(one, other) == (k != 1)
+    noise = noisy.train.x[1] - plain.train.x[1]
+    assert abs(float(noise.std()) - 0.5) < 0.02
+    assert any("client1 0.5" in note for note in noisy.notes)
+    with pytest.raises(InputError, match=r"data\.noisy\.client7: is none of the parties .*client"):
+        load(DataSpec(dataset="digits", noisy={"client7": 0.5}), seed=0)
 
 
 def test_the_same_seed_gives_the_same_rows_and_another_seed_other_rows() -> None:

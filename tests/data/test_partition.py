@@ -74,6 +74,17 @@ def test_columns_are_dealt_in_order_and_evenly(width: int, data: st.DataObject) 
     assert max(sizes) - min(sizes) <= 1
 
 
+@given(st.integers(1, 60), st.data())
+def test_columns_that_overlap_cover_all_and_are_as_many_for_each(
+    width: int, data: st.DataObject
+) -> None:
+    parties = data.draw(st.integers(1, 80))
+    each = data.draw(st.integers(-(-width // parties), width))
+    parts = columns(width, parties, each).parts
+    assert all(len(part.columns) == each for part in parts)
+    assert {c for part in parts for c in part.columns} == set(range(width))
+
+
 def test_views_keep_their_shapes_and_names() -> None:
     cut = views([(3,), (1, 2, 2)], 2, ["sound", "picture"])
     assert_every_column_has_one_holder(cut)

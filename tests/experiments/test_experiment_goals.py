@@ -72,6 +72,25 @@ def test_a_target_of_an_error_is_reached_from_above(tmp_path: Path) -> None:
     assert [result.cost["rounds_to_target"] is None for result in outcome.results][2:] == [True] * 2
 
 
+def test_a_run_may_stop_at_its_target_and_one_that_never_reaches_it_says_so(
+    tmp_path: Path,
+) -> None:
+    table = experiment("digits", GOOD, BAD, target=0.8, stop_at_target=True)
+    good, _, bad, _ = cn.run(table, out=tmp_path).results
+    assert good.method == "good"
+    assert good.cost["rounds"] == good.cost["rounds_to_target"]
+    assert len(read_history(tmp_path, good.run)) < GOOD["epochs"]
+    assert good.cost["bytes_per_round"] == good.cost["bytes"] / good.cost["rounds"]
+    assert bad.cost["rounds_to_target"] is None
+    assert bad.metrics["test_accuracy"] is not None, "the run is kept"
+    assert "the target of 0.8 was not reached" in bad.notes
+    assert not any("target" in note for note in good.notes)
+    page = write_report(tmp_path).read_text()
+    assert "the target of 0.8 was not reached" in page
+    with pytest.raises(InputError, match="stop_at_target: there is no target"):
+        cn.run(experiment("digits", GOOD, stop_at_target=True))
+
+
 def test_a_target_must_be_one_that_the_metric_can_reach() -> None:
     with pytest.raises(InputError, match=r"target = 3: expected an accuracy above 0, at most 1"):
         cn.run(experiment("digits", GOOD, target=3.0))

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Annotated, ClassVar, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from colonnade.common.seeds import torch_stream
 from colonnade.errors import InputError
@@ -27,7 +27,11 @@ from colonnade.learning import (
     Task,
     check_one_width,
     combine,
+    make_head,
 )
+from colonnade.learning.combining import How
+from colonnade.models.layers import WeightedSum
+from colonnade.models.stack import Stack
 from colonnade.network import ALL, EVERYONE, Inbox, Network, Register, deadline
 
 
@@ -36,7 +40,8 @@ class SplitNNSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields
     tables. (For MNIST it has SGD, lr 1e-2, momentum 0.5.)"""
 
     missing: Literal["wait", "skip", "zeros", "buffer", "stale"] = "zeros"
-    combine: Literal["concat", "mean", "sum", "max"] = "concat"
+    combine: Literal["concat", "mean", "sum", "max", "weighted"] = "concat"
+    weighted_start: Literal["sum", "mean"] = "sum"  # learnt weights begin at 1, or at 1/clients
     dropout: Annotated[float, SHARE] = 0.0  # of the clients, left out of a batch at random
     # In a training round, an embedding that comes later is missing.
     deadline: Annotated[float | None, SECONDS] = None
@@ -72,15 +77,31 @@ class SplitNN(Algorithm):
         self.training_wait = self.wait if late is None else deadline(late)
         self.newest = self.keeps(net, "newest", self.server, Register(rows if by_row else None))
         self.encoders = self.encoder_stack(net, self.clients)
-        joined = sum(widths) if self.set.combine == "concat" else max(widths)
+        self.how: How = "concat"
+        if self.set.combine == "weighted":
+            self.head = self.weighted_head(net)
+            return
+        self.how = self.set.combine
+        joined = sum(widths) if self.how == "concat" else max(widths)
         self.head = self.head_stack(net, self.server, joined)
+
+    def weighted_head(self, net: Network) -> Stack:
+        """The learnt weights of the sum are the first layer of the head."""
+        widths, clients = self.embedding_widths, len(self.clients)
+        begin = 1.0 if self.set.weighted_start == "sum" else 1 / clients
+
+        def make(_: int) -> nn.Module:
+            head = make_head(self.set.head, max(widths), self.task.outputs)
+            return nn.Sequential(WeightedSum(clients, begin), head)
+
+        return self.stack(net, "head", self.server, make, input_widths=[sum(widths)])
 
     async def train(self, net: Network) -> None:
         async for batch in self.training.rounds(net):
             h = self.encoders(batch.x)  # [clients, rows, width]
             inbox = await net.send(h, self.embedding, len(batch), wait=self.training_wait)
             kept = self.kept(net)
-            joined = combine(self.filled(inbox, batch.rows).only(kept), self.set.combine)
+            joined = combine(self.filled(inbox, batch.rows).only(kept), self.how)
             able = net.alive(self.server) & self.usable(inbox)  # [server]
             batch.loss, gradient = self.head.learn(joined.value, batch.y, self.loss, able)
             back = await net.send(
@@ -98,7 +119,7 @@ class SplitNN(Algorithm):
         async for batch in net.rounds(part.in_order(self.predict_rows(net))):
             h = self.encoders.predict(batch.x)
             inbox = await net.send(h, self.embedding, len(batch), wait=self.wait)
-            logits.append(self.head.predict(combine(inbox, self.set.combine).value)[0])
+            logits.append(self.head.predict(combine(inbox, self.how).value)[0])
         return torch.cat(logits)
 
     def kept(self, net: Network) -> Tensor:

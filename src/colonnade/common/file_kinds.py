@@ -46,7 +46,7 @@ EXPERIMENT = Kind(
     "an experiment file",
     "colonnade run",
     ("name", "data", "methods"),
-    ("seeds", "network", "faults", "target", "plugins", "code", "sha256"),
+    ("seeds", "network", "faults", "target", "stop_at_target", "plugins", "code", "sha256"),
     "[[methods]] tables",
 )
 FEDERATION = Kind(

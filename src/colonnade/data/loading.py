@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 from colonnade.common.metric_names import Weights, check_metric
 from colonnade.data import datasets, mapping, partition, tables
 from colonnade.data.catalogue import Split
+from colonnade.data.noisy import with_noise
 from colonnade.data.partition import ClientColumns, Partition, Rows, VerticalData
 from colonnade.data.raw import Array, Raw, check_finite, idle_note, label_notes
 from colonnade.data.rows import Indices, RowSplit, split_rows
 from colonnade.data.scaling import Scaler
-from colonnade.data.spec import DataSpec, check_share
+from colonnade.data.spec import DataSpec, PixelScale, check_share
 from colonnade.errors import InputError
 
 
@@ -36,7 +37,9 @@ def load(spec: DataSpec, seed: int) -> VerticalData:
         labelled=spec.labelled,
         parties=len(parts.parts),
     )
-    data = _distribute(raw, parts, chosen, _unheld(raw, parts))
+    data = _distribute(raw, parts, chosen, _unheld(raw, parts), spec.scale)
+    if spec.noisy:
+        data = with_noise(data, spec.noisy, seed)
     return replace(data, metric=spec.metric, weights=spec.weights)
 
 
@@ -110,20 +113,29 @@ def _partition(raw: Raw, spec: DataSpec, split: Split, parties: int) -> Partitio
     if split == "views":
         return partition.views(raw.shapes, parties, raw.view_names)
     if split == "columns":
-        return partition.columns(raw.x.shape[1], parties)
+        return partition.columns(raw.x.shape[1], parties, spec.columns_each)
+    if spec.columns_each is not None:
+        raise InputError(
+            'data.columns_each: is for data.split = "columns", and the usual split of '
+            f'{raw.name} is "{split}"; set data.split.'
+        )
     cut = partition.bands if split == "bands" else partition.patches
     return cut(raw.shape or (), parties)
 
 
 def _distribute(
-    raw: Raw, parts: Partition, chosen: RowSplit, notes: tuple[str, ...] = ()
+    raw: Raw,
+    parts: Partition,
+    chosen: RowSplit,
+    notes: tuple[str, ...] = (),
+    scale: PixelScale | None = None,
 ) -> VerticalData:
     """Give each client its columns of its rows, scaled by statistics of the rows that it trains
     on."""
     held = [part.take(raw.x) for part in parts.parts]
     alone = chosen.extra or [np.arange(0)] * len(held)
     scalers = tuple(
-        _scaler(part, x[np.concatenate([chosen.train, extra])], raw.pixel_max)
+        _scaler(part, x[np.concatenate([chosen.train, extra])], raw.pixel_max, scale)
         for part, x, extra in zip(parts.parts, held, alone, strict=True)
     )
 
@@ -161,10 +173,18 @@ def _unheld(raw: Raw, parts: Partition) -> tuple[str, ...]:
     return idle_note([name for number, name in names if number not in held])
 
 
-def _scaler(part: ClientColumns, x: Array, pixel_max: float | None) -> Scaler:
+def _scaler(
+    part: ClientColumns, x: Array, pixel_max: float | None, scale: PixelScale | None
+) -> Scaler:
     if pixel_max is None:
+        if scale is not None:
+            raise InputError(
+                "data.scale: is for pixels; columns that are no pixels are standardised by their "
+                "holders. Leave it out."
+            )
         return Scaler.standardising(x)
-    return Scaler.dividing(len(part.columns), pixel_max)
+    more = () if scale is None else (scale.mean, scale.spread)
+    return Scaler.of_pixels(len(part.columns), pixel_max, *more)
 
 
 def _check_numbers(groups: Sequence[Sequence[int]], width: int, name: str) -> None:

@@ -136,14 +136,28 @@ def patches(shape: Shape, parties: int) -> Partition:
     return _tiles(shape, runs(height, side), runs(width, side))
 
 
-def columns(width: int, parties: int) -> Partition:
-    """Neighbouring columns, evenly; the first `width % parties` clients get one more."""
+def columns(width: int, parties: int, each: int | None = None) -> Partition:
+    """Neighbouring columns, evenly; the first `width % parties` clients get one more. With `each`,
+    so many columns by client, which may be those of its neighbours as well."""
+    if each is not None:
+        return _windows(width, parties, each)
     if not 1 <= parties <= width:
         raise InputError(
             f"data.parties = {parties}: there are {width} columns, so "
             f'data.split = "columns" takes 1 to {width} parties.'
         )
     return grouped(width, runs(width, parties))
+
+
+def _windows(width: int, parties: int, each: int) -> Partition:
+    """From the first column to the last, at even distances."""
+    if not width <= each * parties <= width * parties:
+        raise InputError(
+            f"data.columns_each = {each}: {parties} parties share {width} columns, so expected "
+            f"{-(-width // parties)} to {width}."
+        )
+    starts = [round(i * (width - each) / max(1, parties - 1)) for i in range(parties)]
+    return grouped(width, [range(start, start + each) for start in starts])
 
 
 def views(shapes: Sequence[Shape], parties: int, names: Sequence[str] = ()) -> Partition:

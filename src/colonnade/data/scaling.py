@@ -33,9 +33,11 @@ class Scaler:
         return cls(mean, np.where(constant, 1.0, deviation))
 
     @classmethod
-    def dividing(cls, width: int, maximum: float) -> Scaler:
-        """Pixels to [0, 1]."""
-        return cls(np.zeros(width), np.full(width, float(maximum)))
+    def of_pixels(
+        cls, width: int, maximum: float, mean: float = 0.0, spread: float = 1.0
+    ) -> Scaler:
+        """Pixels to [0, 1]; then (pixel − mean) / spread."""
+        return cls(np.full(width, mean * maximum), np.full(width, spread * maximum))
 
     def apply(self, x: NDArray[np.generic]) -> Tensor:
         """Rows [rows, width] of any number type to a float32 tensor."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import msgspec
@@ -10,6 +11,19 @@ from colonnade.common.metric_names import GoalName, MetricName, Weights
 from colonnade.data.catalogue import Split
 from colonnade.data.datasets import entry
 from colonnade.errors import InputError
+
+
+class PixelScale(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Pixels, which lie between 0 and 1, as (pixel − mean) / spread."""
+
+    mean: float
+    spread: float
+
+    def __post_init__(self) -> None:
+        if not math.isfinite(self.mean):
+            raise InputError(f"data.scale.mean = {self.mean}: expected a finite number")
+        if not 0 < self.spread < math.inf:
+            raise InputError(f"data.scale.spread = {self.spread:g}: expected a number above 0")
 
 
 class DataSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -21,6 +35,7 @@ class DataSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     columns: dict[str, list[str]] | None = None  # party → names of its columns
     parties: int | None = None  # default: the data set's own; 2 for own files
     split: Split | None = None
+    columns_each: int | None = None  # neighbouring columns of each party; they may overlap
     rows: int | None = None  # at most so many training rows, validation rows among them
     labelled: int | None = None  # aligned labelled rows; the rest goes to the parties as `extra`
     test: float = 0.2  # share of all rows, where there is no official split
@@ -28,6 +43,8 @@ class DataSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     goal: GoalName | None = None  # what the label is, where the labels do not show it
     metric: MetricName | None = None  # decides the best epoch, the table and the report
     weights: Weights | None = None  # of classes, in the loss
+    scale: PixelScale | None = None  # of pixels, which lie between 0 and 1 without it
+    noisy: dict[str, float] = {}  # party → standard deviation of noise on its scaled columns
 
     @property
     def number(self) -> bool:
@@ -40,7 +57,7 @@ class DataSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             raise InputError("data: give exactly one of dataset (a name) and path (a file).")
         if self.dataset is not None:
             entry(self.dataset)  # refuses a name that is not known
-        for key in ("parties", "rows", "labelled"):
+        for key in ("parties", "rows", "labelled", "columns_each"):
             value = getattr(self, key)
             if value is not None and value < 1:
                 raise InputError(f"data.{key} = {value}: must be at least 1.")
@@ -49,6 +66,16 @@ class DataSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         if self.label is not None and not _is_table(self.path):
             raise InputError(
                 "data.label: only a CSV or Parquet file in data.path has a label column."
+            )
+        for party, deviation in self.noisy.items():
+            if not 0 < deviation < math.inf:
+                raise InputError(
+                    f"data.noisy.{party} = {deviation:g}: expected a standard deviation above 0"
+                )
+        if self.columns_each is not None and (self.columns or self.split not in (None, "columns")):
+            raise InputError(
+                'data.columns_each: is for data.split = "columns" without data.columns; leave one '
+                "of them out"
             )
         if self.columns is not None:
             _check_columns(self.columns, self.parties, self.split)

@@ -43,6 +43,7 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
     network: NetworkSpec = msgspec.field(default_factory=NetworkSpec)
     faults: tuple[Fault, ...] = msgspec.field(default_factory=lambda: (Fault(name="none"),))
     target: float | None = None
+    stop_at_target: bool = False  # a run ends with the epoch that reaches it
     plugins: tuple[str, ...] | None = None  # modules with algorithms of the user's own
     code: str | None = None  # the folder where plugins and model factories may be
     sha256: dict[str, str] | None = None  # digests of that code; computed, never read from a file
@@ -65,6 +66,8 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
                 raise InputError(f"{key}: {twice!r} is used twice; each must be different")
         if self.target is not None:
             self._check_target(self.target)
+        elif self.stop_at_target:
+            raise InputError("stop_at_target: there is no target; add e.g. target = 0.95")
 
     def _check_target(self, target: float) -> None:
         metric = self.data.metric or (OF_NUMBERS if self.data.number else OF_CLASSES)[0]
@@ -120,6 +123,8 @@ def parse_experiment(
             fields["seeds"] = convert(table["seeds"], tuple[int, ...], "seeds")
         if "target" in table:
             fields["target"] = convert(table["target"], float, "target")
+        if "stop_at_target" in table:
+            fields["stop_at_target"] = convert(table["stop_at_target"], bool, "stop_at_target")
         # Last, because algorithms import torch, which takes seconds: errors above come at once.
         from colonnade.algorithms.method_table import parse_method, parse_plugins
 

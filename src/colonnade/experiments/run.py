@@ -99,6 +99,8 @@ def train_and_test(
     algorithm, net = build(first.settings, data, first.seed, fault=first.fault, **facts)
     curve = Curve(net)
     algorithm.training.watch = curve.add
+    if experiment.stop_at_target:
+        algorithm.training.target = experiment.target
     net.watch = lambda round: _tell(progress, round, algorithm.total_rounds)
     drive(algorithm.train(net))
     took = time.perf_counter() - started
@@ -138,12 +140,16 @@ def _tested(
         "rounds": algorithm.training.rounds_done(net),
         "messages": messages,
         "bytes": sent,
+        "bytes_per_round": sent / max(1, algorithm.training.rounds_done(net)),
         "virtual_seconds": spent,
     }
     if metrics:
         cost["messages_per_prediction"] = per_prediction(algorithm, net)
+    notes = (*data.notes, *algorithm.remarks())
     if experiment.target is not None:
         cost |= curve.until(experiment.target, algorithm.task.goal.deciding)
+        if cost["rounds_to_target"] is None:
+            notes = (*notes, f"the target of {experiment.target:g} was not reached")
     write_lines(folder / "history" / f"{spec.run}.jsonl", curve.points)
     write_lines(folder / "ledger" / f"{spec.run}.jsonl", ledger_rows(net.ledger))
     key = f"test_{algorithm.task.goal.by_row.key}"
@@ -153,7 +159,7 @@ def _tested(
     cost["wall_seconds"] = round(took + time.perf_counter() - started, 3)
     numbers = {key: value if math.isfinite(value) else None for key, value in metrics.items()}
     method, faults = spec.settings.name, spec.fault.name
-    notes, privacy = (*data.notes, *algorithm.remarks()), {}
+    privacy = {}
     if releases is not None:
         notes, privacy = (*notes, *releases.notes()), releases.facts()
     return Result(method, faults, spec.seed, spec.run, numbers, cost, notes, privacy)
@@ -190,8 +196,6 @@ class Curve:
     def until(self, target: float, metric: Metric) -> dict[str, float | None]:
         """Rounds, bytes and seconds until a metric reached the target on the validation rows; None
         if it did not."""
-        name, goal = f"validation_{metric.key}", metric.score(target)
-        known = [point for point in self.points if name in point]
-        reached = next((p for p in known if metric.score(p[name]) >= goal), None)
+        reached = next((p for p in self.points if metric.reached(p, target)), None)
         keys = {"rounds": "round", "bytes": "bytes", "seconds": "virtual_seconds"}
         return {f"{k}_to_target": reached[v] if reached else None for k, v in keys.items()}

@@ -131,7 +131,7 @@ class Metric:
         return not re.search(lower, self.name)
 
     def text(self, value: float) -> str:
-        if self.name.endswith("bytes"):
+        if re.search("bytes|rounds", self.name):
             return f"{value:,.0f}"
         if self.name.startswith("messages"):
             return f"{value:,.1f}"
@@ -266,6 +266,7 @@ Cost = tuple[str, str, Callable[[float], str]]  # key, title, as text
 COSTS: tuple[Cost, ...] = (
     ("bytes", "MB sent", lambda count: short(count / 1e6)),
     ("rounds", "rounds", short),
+    ("bytes_per_round", "MB per round", lambda count: short(count / 1e6)),
     ("virtual_seconds", "virtual seconds", short),
     ("wall_seconds", "wall seconds", short),
     ("rounds_to_target", "rounds to target", short),

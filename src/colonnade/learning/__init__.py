@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     )
     from colonnade.learning.replay import Replay
     from colonnade.learning.settings import (
+        POSITIVE,
         PROBABILITY,
         SECONDS,
         SHARE,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from colonnade.learning.training import Training
 
 __all__ = [
+    "POSITIVE",
     "PROBABILITY",
     "SECONDS",
     "SHARE",
@@ -92,7 +94,16 @@ __getattr__ = lazy.attributes(
             "make_encoder",
             "make_head",
         ),
-        "settings": ("PROBABILITY", "SECONDS", "SHARE", "WIDTHS", "Limits", "Settings", "at_least"),
+        "settings": (
+            "POSITIVE",
+            "PROBABILITY",
+            "SECONDS",
+            "SHARE",
+            "WIDTHS",
+            "Limits",
+            "Settings",
+            "at_least",
+        ),
         "replay": ("Replay",),
         "side_by_side": ("Epoch", "Rows", "pace_of"),
         "state": ("Numbers", "Table", "Value"),

@@ -291,8 +291,11 @@ def fingerprint(algorithm: Algorithm) -> str:
 
 
 def state(algorithm: Algorithm, net: Network) -> dict[str, dict[str, Tensor]]:
-    """Models and optimisers by party and name, as views."""
-    files = {party: dict(tensors) for party, tensors in algorithm.tensors(net).items()}
+    """Models and optimisers by party and name, as views. A party without a model has progress to
+    keep as well."""
+    learners = [group for group in algorithm.groups if group.name not in algorithm.outside]
+    files = {group.parties[i]: dict[str, Tensor]() for group in learners for i in net.here(group)}
+    files |= {party: dict(tensors) for party, tensors in algorithm.tensors(net).items()}
     for name, (group, stack) in algorithm.stacks.items():
         for i, member in enumerate(net.here(group)):
             mine = files[group.parties[member]]

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from colonnade.common.metric_names import Weights, check_metric, metrics_of
 from colonnade.learning.metrics import METRICS, Metric
 from colonnade.models.layers import Loss, cross_entropy, number_error
+from colonnade.models.proximal import Proximal, nearest_logits, nearest_numbers
 
 LEAST = 1e-12  # probability of a class that no training row has: not 0, whose log is infinite
 LABEL = "label"  # the name of the label's scale among the models of a label holder
@@ -73,6 +74,10 @@ class Goal(ABC):
     def training_loss(self, y: Tensor) -> Loss:
         """The loss to learn with, given the training labels: [members, rows, outputs] and labels →
         [members]."""
+
+    @abstractmethod
+    def training_proximal(self, y: Tensor) -> Proximal:
+        """The step of ADMM on that loss, row by row, given the training labels; see proximal.py."""
 
     @abstractmethod
     def learnt(self, y: Tensor, mean: float, scale: float) -> Tensor:
@@ -130,6 +135,10 @@ class Classes(Goal):
             return cross_entropy
         return partial(cross_entropy, weights=balanced(y, self.classes))
 
+    def training_proximal(self, y: Tensor) -> Proximal:
+        weights = None if self.weights is None else balanced(y, self.classes)
+        return partial(nearest_logits, weights=weights)
+
     def learnt(self, y: Tensor, mean: float, scale: float) -> Tensor:
         return y
 
@@ -161,6 +170,9 @@ class Number(Goal):
 
     def training_loss(self, y: Tensor) -> Loss:
         return number_error
+
+    def training_proximal(self, y: Tensor) -> Proximal:
+        return nearest_numbers
 
     def learnt(self, y: Tensor, mean: float, scale: float) -> Tensor:
         return ((y - mean) / scale).to(torch.get_default_dtype())

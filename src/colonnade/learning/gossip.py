@@ -76,7 +76,7 @@ class Gossip(Training):
         if better and not is_absent(mine):
             so_far |= {f"then {k}": self.figure(*pair) for k, pair in enumerate(mine.tolist())}
         held = better or len(holders) == len(heard)
-        stop, _ = self.when_to_stop(batch, whole=held and complete)
+        stop, _ = self.when_to_stop(batch, found, whole=held and complete)
         lives = int(sum(one.life for one in heard))  # tells a round from its repetition
         return Decision(net.round if better else before, before, stop, (lives, net.round))
 

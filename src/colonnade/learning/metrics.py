@@ -9,7 +9,7 @@ scikit-learn's.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -51,6 +51,11 @@ class Metric:
     def score(self, value: float) -> float:
         """The value with such a sign that higher is better."""
         return value if self.higher else -value
+
+    def reached(self, metrics: Mapping[str, float], target: float) -> bool:
+        """Whether the validation, whose metrics these are, is as good as the target."""
+        value = metrics.get(f"validation_{self.key}")
+        return value is not None and self.score(value) >= self.score(target)
 
     def shortfall(self, value: float) -> float:
         """The value in such a form that lower is better, and 0 is best."""

@@ -32,6 +32,7 @@ def at_least(least: float, of: str = "") -> Limits:
 
 POSITIVE = Limits("a number above 0", lambda value: 0 < value < math.inf)
 SHARE = Limits("0 or more, below 1", lambda value: 0 <= value < 1)
+POSITIVE = Limits("a number above 0", lambda value: 0 < value < math.inf)
 SECONDS = Limits("more than 0 seconds", lambda value: 0 < value < math.inf)
 PROBABILITY = Limits("a probability, 0 to 1", lambda value: 0 <= value <= 1)
 
@@ -94,6 +95,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     # are trained once.
     at_inference: ClassVar[tuple[str, ...]] = ()
     polynomials: ClassVar[bool] = False  # whether encoders may be polynomials
+    own_head: ClassVar[bool] = True  # whether the label holder has a head that `head` describes
 
     def resolved(self) -> Settings:
         """With short names written out as what they stand for."""
@@ -121,6 +123,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             self.encoder.check()
             if not self.polynomials:
                 raise InputError(f"encoder: {self.algorithm} takes no polynomial; expected widths")
+        if self.head is not None and not self.own_head:
+            raise InputError(f"head: {self.algorithm} has no layers there to choose; leave it out")
         if self.encoder == []:
             raise InputError("encoder = []: expected at least one width")
         if self.noise is not None:

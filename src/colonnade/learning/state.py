@@ -112,6 +112,13 @@ class Table:
         self.value[member, rows] = value
         self._changed[rows] = True
 
+    def write_where(self, rows: Tensor, value: Tensor, where: Tensor) -> None:
+        """These rows of the members that are told to. [members here, these rows, width], [members
+        here] bool"""
+        for member in range(self.members):
+            if bool(where[member]):
+                self.write(member, rows, value[member])
+
     def whole(self) -> list[Tensors]:
         return self._of(torch.arange(self.value.shape[1]))
 

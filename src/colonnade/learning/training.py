@@ -94,6 +94,7 @@ class Training:
         self.behind: Callable[[], Sequence[str]] = lambda: ()
         self.keep_now: Callable[[], None] = lambda: None  # writes a checkpoint at once
         self.frozen = False  # only the label holder learns now
+        self.target: float | None = None  # of the deciding metric: the training stops there
         self.committed: int | None = None  # parts that were final at this round are in use
         self._losses: Any = 0.0
         self._summed = 0  # so many of them
@@ -243,7 +244,7 @@ class Training:
             self.versions.take(net, new.version)  # before anybody is told, so that it is not lost
         lacking = [party for party in self.ballot.parties if party not in best.company]
         awaited = () if self.frozen else tuple(dict.fromkeys([*lacking, *self.behind()]))
-        stop, over = self.when_to_stop(batch, whole=not awaited)
+        stop, over = self.when_to_stop(batch, found.metrics, whole=not awaited)
         rounds = best.version[1], -1 if sure is None else sure.version[1]
         return Decision(*rounds, stop, new.version, over, awaited)
 
@@ -257,12 +258,14 @@ class Training:
             so_far["waited"] += 1
         so_far["lowest"] = min(so_far["lowest"], loss)
 
-    def when_to_stop(self, batch: Batch, whole: bool) -> tuple[bool, bool]:
-        """Whether to stop, and whether the training is over as far as its epochs and its patience
-        go: if somebody lacks the best version or missed rounds (not `whole`), `extra_epochs`
-        follow."""
+    def when_to_stop(
+        self, batch: Batch, metrics: dict[str, float], whole: bool
+    ) -> tuple[bool, bool]:
+        """Whether to stop, given the metrics of the validation, and whether the training is over as
+        far as its epochs and its patience go: if somebody lacks the best version or missed rounds
+        (not `whole`), `extra_epochs` follow."""
         so_far = self.progress
-        if self.budget_is_used_up(batch):
+        if self.budget_is_used_up(batch) or self.target_is_reached(metrics):
             return True, True
         over = so_far["waited"] >= self.patience or batch.epoch + 1 >= self.usual
         if over and so_far["over"] < 0:
@@ -272,6 +275,10 @@ class Training:
         spent = batch.epoch - so_far["over"] >= self.extra_epochs
         last = batch.epoch + 1 >= self.batches.epochs
         return over and (whole or spent or last), over
+
+    def target_is_reached(self, metrics: dict[str, float]) -> bool:
+        metric = self.algorithm.task.goal.deciding
+        return self.target is not None and metric.reached(metrics, self.target)
 
     def budget_is_used_up(self, batch: Batch) -> bool:
         """Whether another epoch would release rows more often than their privacy budget allows. An

@@ -77,6 +77,19 @@ def polynomial(
     return nn.Sequential(Powers(degree, clip), layer)
 
 
+class WeightedSum(nn.Module):
+    """Takes embeddings of one width side by side, and gives their sum, each times its learnt
+    weight."""
+
+    def __init__(self, parties: int, begin: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.full((parties,), begin))
+
+    def forward(self, x: Tensor) -> Tensor:
+        parts = x.unflatten(-1, (len(self.weight), -1))
+        return (self.weight[:, None] * parts).sum(-2)
+
+
 class Joined(nn.Module):
     """A module whose input is the messages of several senders side by side, and then one flag per
     sender: 1 if its message came, else 0."""

@@ -16,6 +16,7 @@ from colonnade.experiments.reproduce.study import Entry, Place, Sheet
 from colonnade.experiments.table import Cell, Metric, Plan, Summary
 
 CLIENT_BYTES = "client_bytes"  # what one client sends in training, mean over the clients
+ROUND_BYTES = "client_round_bytes"  # what one client sends and is sent in a round of training
 
 
 @dataclass(frozen=True)
@@ -37,12 +38,14 @@ class Evidence:
 
 def measured(folder: Path, run: Result, metric: str) -> float | None:
     """A metric or a cost of the run, or what its ledger says."""
-    if metric != CLIENT_BYTES:
+    if metric not in (CLIENT_BYTES, ROUND_BYTES):
         return run.metrics.get(metric, run.cost.get(metric))
     rows = [row for row in read_ledger(folder, run.run) if row.phase == "training"]
-    sent = [row for row in rows if re.fullmatch(r"client\d+", row.sender)]
-    senders = {row.sender for row in sent}
-    return sum(row.bytes for row in sent) / len(senders) if senders else None
+    clients = {row.sender for row in rows if re.fullmatch(r"client\d+", row.sender)}
+    if metric == CLIENT_BYTES:
+        return sum(r.bytes for r in rows if r.sender in clients) / max(1, len(clients)) or None
+    sent = sum(r.bytes for r in rows if clients & {r.sender, r.receiver} and r.kind != "decision")
+    return sent / max(1, len(clients)) / (run.cost.get("rounds") or 1) or None
 
 
 @dataclass(frozen=True)
@@ -113,14 +116,16 @@ def assess(sheet: Sheet, evidence: Mapping[str, Evidence], *, judged: bool = Tru
             if cell:
                 cells[at] = cell
             else:
-                reasons[at] = entry.why or _why(part)
+                reasons[at] = entry.why or _why(part, column.metric or sheet.metric)
     methods = tuple(row.name for row in sheet.rows)
     columns = tuple(column.name for column in sheet.columns)
     plan = Plan(methods, columns, tuple(seeds))
     return Assessment(sheet, Summary(Metric(sheet.metric), plan, cells), reasons, judged)
 
 
-def _why(part: Evidence | None) -> str:
+def _why(part: Evidence | None, metric: str) -> str:
     if part is None:
         return ""  # nothing was to be measured here
-    return "no data" if part.absent else "failed"
+    if part.absent:
+        return "no data"
+    return "not reached" if metric.endswith("_to_target") and part.results else "failed"

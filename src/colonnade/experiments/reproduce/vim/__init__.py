@@ -1,0 +1,20 @@
+"""VIM ("Improving Vertical Federated Learning by Efficient Communication with ADMM"): its tables
+and figures on MNIST."""
+
+from __future__ import annotations
+
+from colonnade.experiments.reproduce.vim import (
+    accuracy,
+    communication,
+    denoising,
+    many_clients,
+    rho_tau,
+)
+
+REPRODUCTIONS = (
+    accuracy.REPRODUCTION,
+    communication.REPRODUCTION,
+    denoising.REPRODUCTION,
+    rho_tau.REPRODUCTION,
+    many_clients.REPRODUCTION,
+)
