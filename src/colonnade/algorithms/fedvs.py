@@ -120,6 +120,7 @@ class FedVS(Algorithm):
         each=True,
         by="sender",
         numbers="int32",
+        columns=True,
     )
     model_share = Exchange(
         clients,

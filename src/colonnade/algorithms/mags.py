@@ -233,6 +233,10 @@ class MAGS(Leaderless):
         figures, self.course = found
         return figures
 
+    async def score(self, net: Network) -> float:
+        """Of an aggregator at random."""
+        return (await self.test(net))[f"test_{self.task.goal.deciding.key}"]
+
     @local
     def judged(self, answers: list[Answers], y: Tensor) -> tuple[dict[str, float], list[float]]:
         """What the one who asked knows in the end: see `metrics`."""

@@ -155,7 +155,8 @@ def _tested(
     notes, privacy = (*data.notes, *algorithm.remarks()), {}
     if releases is not None:
         notes, privacy = (*notes, *releases.notes()), releases.facts()
-    return Result(method, faults, cell.seed, cell.run, numbers, cost, notes, privacy)
+    rows = data.fingerprint()
+    return Result(method, faults, cell.seed, cell.run, numbers, cost, notes, privacy, rows)
 
 
 def per_prediction(algorithm: Algorithm, net: Network) -> float:

@@ -343,6 +343,22 @@ class Algorithm(ABC):
         self.course = [metric.of(answers, truth) for answers, truth in batches]
         return self.measure(outputs, y, "test")
 
+    async def score(self, net: Network) -> float:
+        """The deciding metric on the test rows, and nothing else, at those who are `informed`."""
+        outputs = await self.predict(net, self.data.test)
+        return self.task.goal.deciding.of(self.unscaled(outputs), self.data.test.y)
+
+    def embed(self, part: Part) -> Tensor | None:
+        """What the column holders here tell of rows [column holders here, rows, width], as far as
+        others ever see it; None where nobody does."""
+        known = self.stacks.get("encoder")
+        return None if known is None else known[1].predict(part.x)
+
+    def importance(self) -> dict[str, float] | None:
+        """How much the trained model itself makes of each column holder, by party, such as the norm
+        of its head; None for methods whose models say nothing of that kind."""
+        return None
+
     def measure(
         self, outputs: Tensor, y: Tensor, part: str, *, everything: bool = True
     ) -> dict[str, float]:

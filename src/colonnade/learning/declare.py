@@ -114,7 +114,9 @@ class Exchange:
     sender; by receiver with `each`, unless `by` says otherwise). `each`: a sender has a message of
     its own for each receiver.
     `encodes`: it is an encoding of the sender's own rows, so that the setting `noise` is for it;
-    unless given, that is what floating-point numbers from the column holders are.
+    unless given, that is what floating-point numbers from the column holders are. `columns`: it is
+    by this that others hear of the sender's columns, so that a party whose columns are left out
+    does not send it; unless given, that is so if it encodes.
     `kind` is the name in the ledger; the attribute's name unless given.
     """
 
@@ -130,12 +132,14 @@ class Exchange:
         numbers: Numbers = "float",
         bounded: bool = True,
         encodes: bool | None = None,
+        columns: bool | None = None,
         kind: str = "",
     ) -> None:
         self.src, self.dst, self.what, self.kind = src, dst, what, kind
         self.width = width
-        columns = isinstance(src, Columns) and numbers.startswith("float")
-        self.encodes = columns if encodes is None else encodes
+        of_columns = isinstance(src, Columns) and numbers.startswith("float")
+        self.encodes = of_columns if encodes is None else encodes
+        self.columns = self.encodes if columns is None else columns
         self.facts: Any = {"each": each, "by": by, "numbers": numbers, "bounded": bounded}
         self.name = ""
 
@@ -163,7 +167,7 @@ class Exchange:
         width = self.width if isinstance(self.width, int) else attrgetter(self.width)(algorithm)
         src, dst = (end.__get__(algorithm, owner) for end in (self.src, self.dst))
         gate = algorithm.releases if self.encodes else None
-        channel = Channel(src, dst, self.kind, width, gate=gate, **self.facts)
+        channel = Channel(src, dst, self.kind, width, gate=gate, columns=self.columns, **self.facts)
         vars(algorithm)[self.name] = channel  # found there from now on
         return channel
 

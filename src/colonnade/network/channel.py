@@ -45,6 +45,7 @@ class Channel:
     numbers: Numbers = "float"  # "float": torch's default type, which is float32
     bounded: bool = True  # real parties refuse numbers absurdly larger than those before
     gate: Gate | None = None  # adds noise, and counts what leaves
+    columns: bool = False  # what senders tell of their own columns; see `Network.without`
 
     @property
     def by_receiver(self) -> bool:
