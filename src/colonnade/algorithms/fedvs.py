@@ -110,6 +110,7 @@ class FedVS(Algorithm):
     name = "fedvs"
     settings = FedVSSettings
     set: FedVSSettings
+    sums_only = True
     clients = Columns()
     server = LabelHolder("aggregator")
     data_share = Exchange(

@@ -74,8 +74,7 @@ def explain(
     from colonnade.common.private_files import as_private_as
     from colonnade.experiments.report import write_report
 
-    federated = run.is_file() or (run / "federation.toml").is_file()
-    if federated:
+    if run.is_file() or (run / "federation.toml").is_file():
         found, folder = _of_federation(run, orders)
     else:
         found, folder = _of_folder(run, method, faults, seed, sigma, orders, map_, summarise), run
@@ -105,6 +104,19 @@ def _of_folder(
     ask = Ask(method, faults, seed, sigma, orders, map_, summarise)
     with Bar(Console(stderr=True), "explaining") as bar:
         return explain_folder(run, ask, bar)
+
+
+def _of_federation(run: Path, orders: int) -> tuple[Sequence[Explanation], Path]:
+    """The explanation, and the folder of the party that asked."""
+    from colonnade.cli import main
+    from colonnade.experiments.progress import Bar
+    from colonnade.federation.asking.explaining import explain as ask_parties
+    from colonnade.federation.asking.parties import awake, find_party
+
+    party = find_party(run)
+    with awake(run, party, main), Bar(Console(stderr=True), "explaining") as bar:
+        bar.begin(1, 0)
+        return [ask_parties(party, orders, lambda share: bar.advance("", share))], party.folder
 
 
 def _show(found: Sequence[Explanation], page: Path, console: Console) -> None:

@@ -95,7 +95,7 @@ def read_folder(folder: Path) -> Experiment:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: not a resolved experiment file: {error}") from None
-    if "methods" not in table:
+    if "method" in table:
         raise InputError(
             f"{folder}: the folder of a real party; give its party file (its label holder's, where "
             "there is one) while the parties run, or the folder of `colonnade up`"
@@ -199,9 +199,7 @@ class TrainedModel:
         try:
             value = drive(algorithm.score(apart))
         except Unanswerable:
-            goal, y = algorithm.task.goal, self.part.y
-            prior = goal.unsure(goal.prior(algorithm.data.train.y)).expand(len(y), -1)
-            value = goal.deciding.of(algorithm.unscaled(prior), y)
+            value = algorithm.blind_score()
         self.asked += 1
         self.watch(self.asked)
         return algorithm.task.goal.deciding.score(value)

@@ -8,6 +8,7 @@ from typing import Any
 
 import matplotlib
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from colonnade.common.explanations import Explanation, PartyExplanation
@@ -16,6 +17,7 @@ from colonnade.experiments.plots import (
     FAINT,
     INK,
     RC,
+    WIDTH,
     Picture,
     clipped,
     new_panel,
@@ -25,6 +27,7 @@ from colonnade.experiments.table import NOTHING, Grid, Metric
 
 MOST_BARS = 40  # parties with a bar of their own
 MOST_MAPS = 12  # parties with a map of their own
+MOST_CLASSES = 10  # with a colour of their own
 NOISY = "Looks like noise"
 
 
@@ -170,29 +173,47 @@ def _bars(one: Explanation, name: str) -> Picture:
 
 def _maps(one: Explanation, name: str) -> Picture:
     shown: Sequence[PartyExplanation] = [p for p in one.ranking if p.points][:MOST_MAPS]
-    columns = min(4, len(shown))
-    rows = math.ceil(len(shown) / columns)
-    labels = np.array(one.labels)
+    columns = min(3, len(shown))
+    rows, labels = math.ceil(len(shown) / columns), np.array(one.labels)
     with matplotlib.rc_context(RC):
-        figure = Figure(figsize=(2.1 * columns, 0.1 + 2.15 * rows), layout="constrained")
+        figure = Figure(figsize=(WIDTH, 0.4 + 1.75 * rows), layout="constrained")
         for i, party in enumerate(shown):
             axes = figure.add_subplot(rows, columns, i + 1)
-            places = np.array(party.points)
-            axes.scatter(*places.T, c=_colours(labels), s=7, linewidths=0)
-            axes.set_title(clipped(party.party, 20), fontsize=9.5, color=INK)
-            axes.set(xticks=[], yticks=[])
-            axes.grid(visible=False)
+            _draw_map(axes, np.array(party.points), labels)
+            axes.set_title(clipped(party.party, 16), fontsize=9.5, color=INK)
+        handles, names = figure.axes[0].get_legend_handles_labels()
+        if handles:
+            figure.legend(
+                handles,
+                names,
+                loc="outside lower left",
+                ncols=10,
+                frameon=False,
+                fontsize=9,
+                handletextpad=0.1,
+                columnspacing=0.9,
+            )
         svg = to_svg(figure, name)
     how = {"pca": "two principal directions", "tsne": "t-SNE"}.get(one.map, one.map)
     text = f"What each party tells of {len(labels)} rows ({how}), by label"
     return Picture(svg, text, f"Maps of embeddings, {title(one)}, a panel for each party.")
 
 
-def _colours(labels: np.ndarray) -> np.ndarray:
-    """By class, or by number."""
+def _draw_map(axes: Axes, places: np.ndarray, labels: np.ndarray) -> None:
+    """Coloured by class, or by number."""
+    axes.set(xticks=[], yticks=[])
+    axes.grid(visible=False)
     found = np.unique(labels)
-    if len(found) <= 20:
-        wheel = matplotlib.colormaps["tab10" if len(found) <= 10 else "tab20"]
-        return wheel(np.searchsorted(found, labels))
-    low, high = labels.min(), labels.max()
-    return matplotlib.colormaps["viridis"]((labels - low) / (high - low))
+    if len(found) > MOST_CLASSES:
+        axes.scatter(*places.T, c=labels, cmap="viridis", s=6, linewidths=0)
+        return
+    wheel = matplotlib.colormaps["tab10"]
+    for number, label in enumerate(found):
+        axes.plot(
+            *places[labels == label].T,
+            "o",
+            color=wheel(number),
+            ms=2.4,
+            mew=0,
+            label=f"{label:g}",
+        )

@@ -68,6 +68,9 @@ class Algorithm(ABC):
     led: ClassVar[bool] = True  # by who holds the labels; else all are equal
     outside: ClassVar[tuple[str, ...]] = ()  # groups that only use the model
     side_by_side: ClassVar[bool] = False  # trains by programs that go at their own pace
+    # The label holder is to learn sums over parties only: predictions with and without a party,
+    # side by side, would tell it more.
+    sums_only: ClassVar[bool] = False
     usual_epochs: ClassVar[int] = 60
     stops_early: ClassVar[bool] = True
     control: ClassVar[type[Training]] = Training
@@ -347,6 +350,13 @@ class Algorithm(ABC):
         """The deciding metric on the test rows, and nothing else, at those who are `informed`."""
         outputs = await self.predict(net, self.data.test)
         return self.task.goal.deciding.of(self.unscaled(outputs), self.data.test.y)
+
+    def blind_score(self) -> float:
+        """The deciding metric on the test rows of one who knows nothing but the prior of the
+        training labels."""
+        goal, y = self.task.goal, self.data.test.y
+        prior = goal.unsure(goal.prior(self.data.train.y)).expand(len(y), -1)
+        return goal.deciding.of(self.unscaled(prior), y)
 
     def embed(self, part: Part) -> Tensor | None:
         """What the column holders here tell of rows [column holders here, rows, width], as far as

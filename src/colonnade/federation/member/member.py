@@ -163,8 +163,9 @@ class Member(TrainingMember):
                     return None
         return self.questions.popleft()
 
-    async def ask(self, ids: list[str] | None) -> Answer:
-        """Predict these rows with every party that is present; None: the test rows."""
+    async def ask(self, ids: list[str] | None, without: frozenset[str] = frozenset()) -> Answer:
+        """Predict these rows with every party that is present; None: the test rows. `without`: of
+        whose columns nothing is said."""
         raise NotImplementedError
 
     def knows(self, call: Call) -> bool:
@@ -175,6 +176,8 @@ class Member(TrainingMember):
             why = "" if (self.own.positions(call.ids) >= 0).all() else UNKNOWN
         if not why and self.budget is not None and not self.budget.allows(call.ids):
             why = USED_UP
+        if call.without and self.algorithm.sums_only:
+            why = "without the columns of some party, whose part in a sum that would tell"
         if why:
             self._unknown.add(caller, f"asks about rows {why}; not answering")
         return not why
@@ -196,9 +199,11 @@ class Member(TrainingMember):
         self.budget.take(ids)
         return part
 
-    def beside(self, origin: ProgramCounter, program: str, patience: float) -> Live:
+    def beside(
+        self, origin: ProgramCounter, program: str, patience: float, without: Sequence[str] = ()
+    ) -> Live:
         """A network for predictions, a program of their own beside the training."""
         net = Live(self.post, program, patience=patience)
         net.origin, net.phase, net.ledger = origin, "inference", self.record.ledger
-        net.impatient = True
+        net.impatient, net.without = True, frozenset(without)
         return net
