@@ -20,8 +20,6 @@ from colonnade.network.transport.zenoh import ask
 from colonnade.network.wire import read_note
 
 NO_NOISE = "No noise test: it would need columns that only their holders have."
-    "a real federation: no noise test, which would need columns that nobody but their holder has"
-)
 
 Ask = Callable[[bytes], bytes | None]
 
