@@ -102,9 +102,11 @@ class MAGS(Leaderless):
         "how a loss changes with an encoding of encodings", kind="gradient"
     )
     log_probability = Exchange(
-        aggregators, aggregators, "what one predicts, row by row", width="task.outputs"
+        aggregators, aggregators, "what one predicts, row by row", width="task.outputs", exact=True
     )
-    answer = Exchange(aggregators, entity, "the prediction, to whoever asks", width="task.outputs")
+    answer = Exchange(
+        aggregators, entity, "the prediction, to whoever asks", width="task.outputs", exact=True
+    )
     models = cached_property(MAGSModels)
 
     @cached_property

@@ -44,6 +44,7 @@ from colonnade.models.optim import Optimizer
 from colonnade.models.stack import Stack
 from colonnade.network import Group, Network, is_absent, locally
 from colonnade.network.network import World
+from colonnade.network.rounding import Rounding, Wire
 from colonnade.privacy.noise import ClipRows
 
 PREDICT_ROWS = 4096  # rows per exchange when nothing can fail
@@ -87,6 +88,8 @@ class Algorithm(ABC):
     def __init__(self, settings: Any, task: Task) -> None:
         self.set = settings.resolved()
         self.task = task
+        wire: Wire | None = self.set.wire
+        self.rounding = None if wire is None else Rounding(wire)
         self.stacks: dict[str, tuple[Group, Stack]] = {}
         self.state: dict[str, tuple[Group, State]] = {}  # what must survive a crash, beside those
         self.own_code: Mapping[str, Source] = {}  # which code of the user's own runs here
@@ -168,10 +171,19 @@ class Algorithm(ABC):
         self.data = Holding.at(net, data, self.columns, self.labels, pooled=self.pooled)
         locally(self._look_at_labels, self.data.train.y)
         self.build(net)
+        self._keep_residuals(net)
         if self.releases is not None:
             self.releases.join(net)
         if not self.task.classes:
             self._scale_labels(net)
+
+    def _keep_residuals(self, net: Network) -> None:
+        """Of exchanges whose messages are of the same numbers every time, if they are rounded."""
+        for exchange in declared(type(self), Exchange):
+            if exchange.repeated and (channel := getattr(self, exchange.name)).residuals:
+                channel.residuals.places = tuple(net.here(channel.src))
+                name = f"rounding of {exchange.kind}"
+                self.keeps(net, name, channel.src, channel.residuals)
 
     def _look_at_labels(self, y: Tensor) -> None:
         """Classes may be weighted by how often they occur."""

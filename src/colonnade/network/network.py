@@ -121,6 +121,9 @@ class Network(ABC):
         if channel.columns and self.without and (here := self.here(channel.src)):
             told = [channel.src.parties[i] not in self.without for i in here]
             where = _also(where, torch.tensor(told))
+        if channel.residuals is not None and not is_absent(value):
+            sent = cast("Tensor | None", where)
+            value = channel.residuals.corrected(value, channel.src.place, sent)
         self._called |= {channel.src.name, channel.dst.name}
         parcel = Parcel(value, channel, links, channel.shape(rows), wait, where, work)
         inbox = await self._exchange(parcel, passage)
