@@ -10,7 +10,8 @@ from typing import Any
 
 from colonnade.common.explanations import Explanation
 from colonnade.experiments.config import Experiment, parse_experiment, read_experiment
-from colonnade.experiments.explain import Ask, MapKind, explain_folder
+from colonnade.experiments.embedding_map import MapKind
+from colonnade.experiments.explain import Ask, explain_folder
 from colonnade.experiments.runner import Observer, Outcome, run_experiment
 from colonnade.learning.coalitions import ORDERS
 

@@ -19,9 +19,9 @@ from colonnade.algorithms.method_table import parse_method
 from colonnade.common.results import read_results
 from colonnade.data import DataSpec, Rows, VerticalData, load
 from colonnade.errors import InputError
-from colonnade.experiments.explain import TrainedModel
 from colonnade.experiments.report import write_report
 from colonnade.experiments.run import build, drive
+from colonnade.experiments.trained_model import TrainedModel
 from colonnade.learning.algorithm import Algorithm
 from colonnade.learning.coalitions import shapley
 from colonnade.network import Network
@@ -109,7 +109,7 @@ def test_the_values_of_an_additive_model_are_known_in_closed_form() -> None:
 def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The digits with a blank band above, and a copy of that file."""
     folder = tmp_path_factory.mktemp("images")
-    digits = load_digits()
+    digits: Any = load_digits()
     x = np.pad(digits.images, ((0, 0), (2, 0), (0, 0)))
     np.savez(folder / "digits.npz", x=x, y=digits.target)
     return folder

@@ -13,7 +13,7 @@ def halves(h: Tensor, y: Tensor) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, T
     return (h[:half], y[:half]), (h[half:], y[half:])
 
 
-def test_pure_noise_passes_for_more_in_about_one_of_a_hundred_cases() -> None:
+def test_pure_noise_hardly_ever_passes_for_more() -> None:
     stream = torch.Generator().manual_seed(0)
     for classes in (0, 2, 10):
         found = []
@@ -23,7 +23,7 @@ def test_pure_noise_passes_for_more_in_about_one_of_a_hundred_cases() -> None:
             if not classes:
                 y = torch.randn(300, generator=stream)
             found.append(tells(*halves(h, y), classes))
-        assert sum(one is not None and one >= LEAST for one in found) <= 16, classes  # 6 ± 2.4
+        assert sum(one is not None and one >= LEAST for one in found) <= 5, classes  # 1 is expected
 
 
 def test_a_weak_hint_among_much_noise_is_found() -> None:

@@ -108,9 +108,10 @@ def test_the_ledger_counts_scales_as_well(wire: Wire) -> None:
     ledger = stacked(splitnn(wire=wire), DIGITS).net.ledger.rows()
     plain = {row[:4]: row[4:] for row in stacked(splitnn(), DIGITS).net.ledger.rows()}
     widths = dict(zip(DIGITS.clients, (w // 2 for w in DIGITS.widths), strict=True))
-    for *key, messages, size in ledger:
-        assert messages == plain[tuple(key)][0]
-        whole = plain[tuple(key)][1]
+    for row in ledger:
+        key, (messages, size) = row[:4], row[4:]
+        assert messages == plain[key][0]
+        whole = plain[key][1]
         if key[3] == "decision":
             assert size == whole
             continue

@@ -3,18 +3,14 @@ compare, as many of those that contribute least."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from colonnade.common.explanations import Fewer
 from colonnade.data import VerticalData
 from colonnade.experiments.config import Experiment
 from colonnade.experiments.run import Cell, build, drive
 from colonnade.experiments.runner import Observer
+from colonnade.experiments.trained_model import TrainedModel
 from colonnade.learning.coalitions import shapley
 from colonnade.network import Fault
-
-if TYPE_CHECKING:
-    from colonnade.experiments.explain import TrainedModel
 
 
 def fewer_parties(

@@ -30,6 +30,9 @@ class Shapley:
     empty: float  # score of none
     without: dict[str, float]  # score of all but one
 
+    def error(self, party: str) -> float | None:
+        return None if self.errors is None else self.errors[party]
+
 
 def evaluations(parties: int, orders: int = ORDERS) -> int:
     """How many coalitions are scored, at most."""
@@ -79,7 +82,7 @@ def _sampled(
     stream, count = numpy_stream(seed, "orders of parties"), _pairs(orders)
     rises = np.zeros((count, len(parties)))
     for pair in rises:
-        order = stream.permutation(len(parties))
+        order: list[int] = stream.permutation(len(parties)).tolist()
         for one in (order, order[::-1]):
             heard, before = frozenset[str](), score(frozenset())
             for i in one:

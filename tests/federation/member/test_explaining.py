@@ -11,8 +11,8 @@ import pytest
 
 from colonnade.common.explanations import Explanation
 from colonnade.errors import ColonnadeError
-from colonnade.experiments.explain import TrainedModel
 from colonnade.experiments.run import build, drive
+from colonnade.experiments.trained_model import TrainedModel
 from colonnade.federation.agreement.federation import Federation
 from colonnade.federation.agreement.federation_file import parse_federation
 from colonnade.federation.agreement.party_file import PartyFile
@@ -40,7 +40,7 @@ def federation(name: str, **more: Any) -> Federation:
     return parse_federation({"name": "test", **table}, "test")
 
 
-COALITIONS = [
+COALITIONS: list[list[str]] = [
     sorted(some)
     for size in range(4)
     for some in combinations(("client0", "client1", "client2"), size)

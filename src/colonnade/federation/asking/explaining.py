@@ -78,7 +78,7 @@ def explained(
         PartyExplanation(
             party=party,
             shapley=shares.values[party],
-            shapley_error=shares.errors and shares.errors[party],
+            shapley_error=shares.error(party),
             absent=shares.full - shares.without[party],
         )
         for party in about.parties
