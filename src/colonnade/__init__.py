@@ -14,7 +14,8 @@ from colonnade.common import lazy
 from colonnade.errors import ColonnadeError, Deadlock, InputError, PartyLost
 
 if TYPE_CHECKING:
-    from colonnade.api import run
+    from colonnade.api import explain, run
+    from colonnade.common.explanations import Explanation
     from colonnade.estimators.classifier import VFLClassifier
     from colonnade.estimators.regressor import VFLRegressor
     from colonnade.experiments.config import Experiment
@@ -26,18 +27,21 @@ __all__ = [
     "ColonnadeError",
     "Deadlock",
     "Experiment",
+    "Explanation",
     "InputError",
     "Outcome",
     "PartyLost",
     "VFLClassifier",
     "VFLRegressor",
+    "explain",
     "run",
 ]
 
 __getattr__ = lazy.attributes(
     __name__,
     {
-        "api": ("run",),
+        "api": ("explain", "run"),
+        "common.explanations": ("Explanation",),
         "estimators.classifier": ("VFLClassifier",),
         "estimators.regressor": ("VFLRegressor",),
         "experiments.config": ("Experiment",),

@@ -8,8 +8,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from colonnade.common.explanations import Explanation
 from colonnade.experiments.config import Experiment, parse_experiment, read_experiment
+from colonnade.experiments.embedding_map import MapKind
+from colonnade.experiments.explain import Ask, explain_folder
 from colonnade.experiments.runner import Observer, Outcome, run_experiment
+from colonnade.learning.coalitions import ORDERS
 
 
 def run(
@@ -36,3 +40,26 @@ def run(
     return run_experiment(
         experiment, folder, jobs=jobs, fresh=fresh, observer=observer, source=source
     )
+
+
+def explain(
+    folder: str | os.PathLike[str] | Outcome,
+    *,
+    method: str | None = None,
+    faults: str | None = None,
+    seed: int | None = None,
+    sigma: float = 1.0,
+    orders: int = ORDERS,
+    map: MapKind = "pca",
+    summarise: float | None = None,
+    observer: Observer | None = None,
+) -> list[Explanation]:
+    """Which party contributed what, in runs of an output folder: see
+    docs/explanation/explanations.md.
+
+    Of each method (or the named one), the run with the first kind of faults and the first seed (or
+    the named ones). `sigma` is the scale of the noise test, `orders` how many orders of more than
+    10 parties are sampled, and `summarise` the share of parties to train anew with.
+    """
+    path = folder.folder if isinstance(folder, Outcome) else Path(folder)
+    return explain_folder(path, Ask(method, faults, seed, sigma, orders, map, summarise), observer)

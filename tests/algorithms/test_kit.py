@@ -18,12 +18,12 @@ VARIANTS: dict[str, list[dict[str, object]]] = {
     "cvfl": [
         {"single": True},
         {"asynchronous": False, "synchronous": "mean"},
-        {"q": "auto", "slow": 0.5, "label_split": "classes", "active": 3},
+        {"q": "auto", "slow": 0.5, "label_split": "classes", "active": 3, "wire": "int8"},
     ],
     "dvfl": [
         {"aggregators": 0},
         {"aggregators": 0, "objective": "simclr"},
-        {"aggregators": 2, "objective": "barlow", "period": 2},
+        {"aggregators": 2, "objective": "barlow", "period": 2, "wire": "float16"},
         {"aggregators": 2, "dropout": 0.3, "imputation": "learnt"},
         {"aggregators": 0, "dropout": 0.3, "imputation": "learnt"},
         {"encoder": "cnn", "aggregator_width": 20, "replay": 2},
@@ -33,14 +33,14 @@ VARIANTS: dict[str, list[dict[str, object]]] = {
     "fedonce": [{"objective": "noise"}, {"missing": "retry"}, {"encoder": [0.5], "decoder": [9]}],
     "mags": [
         {"aggregators": 2, "gossip": 2, "dropout": 0.3},
-        {"depth": 1, "gossip": 1},
+        {"depth": 1, "gossip": 1, "wire": "int8"},
         {"depth": 2, "aggregators": 3, "imputation": "mean", "dropout": 0.3},
         {"imputation": "learnt", "dropout": 0.3, "dropout_kind": "party"},
         {"objective": "autoencoder", "encoder_epochs": 1},
     ],
     "splitnn": [
         {"missing": "stale", "encoder": [0.5, 8]},
-        {"missing": "buffer"},
+        {"missing": "buffer", "encoder": [0.5], "wire": "int8"},
         {"combine": "mean", "encoder": Polynomial(degree=3, width=8), "deadline": 0.5},
         {"combine": "weighted", "encoder": [8], "weighted_start": "mean"},
     ],

@@ -134,11 +134,19 @@ class CVFL(Algorithm):
         clients, active, "an encoding of the party's columns, row by row", width="embedding_widths"
     )
     regulariser = Exchange(
-        clients, active, "the value of the party's regulariser, where q is not 1", width=1
+        clients,
+        active,
+        "the value of the party's regulariser, where q is not 1",
+        width=1,
+        exact=True,
     )
     gradient = embedding.back("how the loss changes with the party's embedding")
     top_gradient = Exchange(
-        active, collaborator, "how the loss changes with the top net", width="top_size"
+        active,
+        collaborator,
+        "how the loss changes with the top net",
+        width="top_size",
+        repeated=True,
     )
     top = Exchange(collaborator, active, "the parameters of the top net", width="top_size")
     pace = pace_of(collaborator)

@@ -75,6 +75,11 @@ class FedVSSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     def check(self, task: Task) -> None:
         super().check(task)
+        if self.wire is not None:
+            raise InputError(
+                f'wire = "{self.wire}": fedvs sends field elements, which must stay exact; leave '
+                "it out (data_bits, model_bits and prime decide what is rounded)"
+            )
         if self.encoder is not None and not (
             isinstance(self.encoder, list) and len(self.encoder) == 1 and self.encoder[0] >= 1
         ):
@@ -112,6 +117,7 @@ class FedVS(Algorithm):
     name = "fedvs"
     settings = FedVSSettings
     set: FedVSSettings
+    sums_only = True
     clients = Columns()
     server = LabelHolder("aggregator")
     data_share = Exchange(
@@ -122,6 +128,7 @@ class FedVS(Algorithm):
         each=True,
         by="sender",
         numbers="int32",
+        columns=True,
     )
     model_share = Exchange(
         clients,

@@ -102,9 +102,11 @@ class MAGS(Leaderless):
         "how a loss changes with an encoding of encodings", kind="gradient"
     )
     log_probability = Exchange(
-        aggregators, aggregators, "what one predicts, row by row", width="task.outputs"
+        aggregators, aggregators, "what one predicts, row by row", width="task.outputs", exact=True
     )
-    answer = Exchange(aggregators, entity, "the prediction, to whoever asks", width="task.outputs")
+    answer = Exchange(
+        aggregators, entity, "the prediction, to whoever asks", width="task.outputs", exact=True
+    )
     models = cached_property(MAGSModels)
 
     @cached_property
@@ -232,6 +234,10 @@ class MAGS(Leaderless):
             return {}
         figures, self.course = found
         return figures
+
+    async def score(self, net: Network) -> float:
+        """Of an aggregator at random."""
+        return (await self.test(net))[f"test_{self.task.goal.deciding.key}"]
 
     @local
     def judged(self, answers: list[Answers], y: Tensor) -> tuple[dict[str, float], list[float]]:

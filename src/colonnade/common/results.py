@@ -36,6 +36,7 @@ class Result(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()  # about the data (a subset) and what the method chose by itself
     # With noise: epsilon (None: infinite), delta, sigma, clip, and how often a row left.
     privacy: dict[str, float | int | None] = {}
+    data: str = ""  # fingerprint of the rows, in a simulation
 
     @property
     def key(self) -> tuple[str, str, int]:

@@ -6,10 +6,11 @@ count as columns too, flattened channel first, so that a band or a patch is a li
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -89,6 +90,35 @@ class VerticalData:
     @property
     def widths(self) -> tuple[int, ...]:
         return tuple(x.shape[1] for x in self.train.x)
+
+    def only(self, clients: Sequence[str]) -> VerticalData:
+        """As if the other clients were not there."""
+        which = [self.clients.index(client) for client in clients]
+
+        def rows(part: Rows) -> Rows:
+            return Rows(tuple(part.x[i] for i in which), part.y)
+
+        whole = self.partition
+        return replace(
+            self,
+            clients=tuple(clients),
+            shapes=tuple(self.shapes[i] for i in which),
+            train=rows(self.train),
+            validation=rows(self.validation),
+            test=rows(self.test),
+            extra=tuple(self.extra[i] for i in which) if self.extra else (),
+            partition=whole and Partition(whole.width, tuple(whole.parts[i] for i in which)),
+            scalers=tuple(self.scalers[i] for i in which) if self.scalers else (),
+        )
+
+    def fingerprint(self) -> str:
+        """Of all rows, as they are split and scaled: the same for equal data."""
+        digest = hashlib.sha256(repr((self.clients, self.classes, self.shapes)).encode())
+        parts = (self.train, self.validation, self.test)
+        tensors = [t for part in parts for t in (*part.x, part.y)]
+        for tensor in (*tensors, *self.extra):
+            digest.update(tensor.contiguous().numpy().data)
+        return digest.hexdigest()[:32]
 
     def apply_split(self, x: NDArray[np.generic]) -> tuple[Tensor, ...]:
         """New rows, split and scaled as the training rows were: one [rows, width_i] per client."""

@@ -17,7 +17,7 @@ from rich.progress import (
 class Bar:
     """Counts runs, in fractions while they go on."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, doing: str = "training") -> None:
         self.progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -29,7 +29,7 @@ class Bar:
             disable=not console.is_terminal,
             transient=True,
         )
-        self.task = self.progress.add_task("training", total=None, done=0, runs="?")
+        self.task = self.progress.add_task(doing, total=None, done=0, runs="?")
         self.shares: dict[str, float] = {}
         self.done = 0
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from colonnade.common.explanations import read_explanations
 from colonnade.common.results import (
     CONFIG,
     RESULTS,
@@ -22,7 +23,7 @@ from colonnade.common.results import (
     real,
 )
 from colonnade.errors import InputError
-from colonnade.experiments import plots
+from colonnade.experiments import explanation_page, plots
 from colonnade.experiments.findings import lead, verdict
 from colonnade.experiments.page import write_page
 from colonnade.experiments.privacy_grid import privacy_grid
@@ -89,6 +90,7 @@ def write_report(folder: Path) -> Path:
         while_predicting=_while_predicting(read),
         curves=_curves(read),
         links=_links(read),
+        explanations=_explanations(folder),
         config=read.config_text,
     )
 
@@ -184,6 +186,19 @@ def _while_predicting(folder: Folder) -> list[plots.Picture]:
     curves = plots.curves_over(folder.plan, batches, "batch", 1.0, metric)
     styles = plots.method_styles(folder.plan.methods)
     return plots.learning_curves(curves, styles, Metric(metric), "batches", "course")
+
+
+def _explanations(folder: Path) -> dict[str, tuple[list[str], list[plots.Picture], Grid]]:
+    """Which party contributed what, in the runs that were explained."""
+    found = enumerate(read_explanations(folder))
+    return {
+        explanation_page.title(one): (
+            explanation_page.sentences(one),
+            explanation_page.pictures(one, f"explained-{number}"),
+            explanation_page.grid(one),
+        )
+        for number, one in found
+    }
 
 
 def _links(folder: Folder) -> dict[str, tuple[list[plots.Picture], Grid]]:

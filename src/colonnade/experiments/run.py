@@ -162,7 +162,8 @@ def _tested(
     privacy = {}
     if releases is not None:
         notes, privacy = (*notes, *releases.notes()), releases.facts()
-    return Result(method, faults, spec.seed, spec.run, numbers, cost, notes, privacy)
+    rows = data.fingerprint()
+    return Result(method, faults, spec.seed, spec.run, numbers, cost, notes, privacy, rows)
 
 
 def per_prediction(algorithm: Algorithm, net: Network) -> float:

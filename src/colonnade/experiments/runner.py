@@ -19,6 +19,7 @@ from typing import Any, Protocol
 import msgspec
 
 from colonnade.algorithms import is_local
+from colonnade.common.explanations import EXPLANATIONS
 from colonnade.common.processes import die_with_parent, one_thread
 from colonnade.common.results import (
     CONFIG,
@@ -211,7 +212,7 @@ def prepare(experiment: Experiment, folder: Path, fresh: bool) -> None:
             f"{folder}: is not empty and holds no experiment; choose another with --out"
         )
     if fresh and config.exists():
-        for part in ("history", "ledger", "course", "models"):
+        for part in ("history", "ledger", "course", "models", EXPLANATIONS):
             shutil.rmtree(folder / part, ignore_errors=True)
         for part in (RESULTS, FAILURES, "report.html"):
             (folder / part).unlink(missing_ok=True)

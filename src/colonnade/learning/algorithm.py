@@ -44,6 +44,7 @@ from colonnade.models.optim import Optimizer
 from colonnade.models.stack import Stack
 from colonnade.network import Group, Network, is_absent, locally
 from colonnade.network.network import World
+from colonnade.network.rounding import Rounding, Wire
 from colonnade.privacy.noise import ClipRows
 
 PREDICT_ROWS = 4096  # rows per exchange when nothing can fail
@@ -68,6 +69,9 @@ class Algorithm(ABC):
     led: ClassVar[bool] = True  # by who holds the labels; else all are equal
     outside: ClassVar[tuple[str, ...]] = ()  # groups that only use the model
     side_by_side: ClassVar[bool] = False  # trains by programs that go at their own pace
+    # The label holder is to learn sums over parties only: predictions with and without a party,
+    # side by side, would tell it more.
+    sums_only: ClassVar[bool] = False
     usual_epochs: ClassVar[int] = 60
     stops_early: ClassVar[bool] = True
     control: ClassVar[type[Training]] = Training
@@ -84,6 +88,8 @@ class Algorithm(ABC):
     def __init__(self, settings: Any, task: Task) -> None:
         self.set = settings.resolved()
         self.task = task
+        wire: Wire | None = self.set.wire
+        self.rounding = None if wire is None else Rounding(wire)
         self.stacks: dict[str, tuple[Group, Stack]] = {}
         self.state: dict[str, tuple[Group, State]] = {}  # what must survive a crash, beside those
         self.own_code: Mapping[str, Source] = {}  # which code of the user's own runs here
@@ -165,10 +171,19 @@ class Algorithm(ABC):
         self.data = Holding.at(net, data, self.columns, self.labels, pooled=self.pooled)
         locally(self._look_at_labels, self.data.train.y)
         self.build(net)
+        self._keep_residuals(net)
         if self.releases is not None:
             self.releases.join(net)
         if not self.task.classes:
             self._scale_labels(net)
+
+    def _keep_residuals(self, net: Network) -> None:
+        """Of exchanges whose messages are of the same numbers every time, if they are rounded."""
+        for exchange in declared(type(self), Exchange):
+            if exchange.repeated and (channel := getattr(self, exchange.name)).residuals:
+                channel.residuals.places = tuple(net.here(channel.src))
+                name = f"rounding of {exchange.kind}"
+                self.keeps(net, name, channel.src, channel.residuals)
 
     def _look_at_labels(self, y: Tensor) -> None:
         """Classes may be weighted by how often they occur."""
@@ -342,6 +357,29 @@ class Algorithm(ABC):
         batches = zip(self.unscaled(outputs).split(size), y.split(size), strict=True)
         self.course = [metric.of(answers, truth) for answers, truth in batches]
         return self.measure(outputs, y, "test")
+
+    async def score(self, net: Network) -> float:
+        """The deciding metric on the test rows, and nothing else, at those who are `informed`."""
+        outputs = await self.predict(net, self.data.test)
+        return self.task.goal.deciding.of(self.unscaled(outputs), self.data.test.y)
+
+    def blind_score(self) -> float:
+        """The deciding metric on the test rows of one who knows nothing but the prior of the
+        training labels."""
+        goal, y = self.task.goal, self.data.test.y
+        prior = goal.unsure(goal.prior(self.data.train.y)).expand(len(y), -1)
+        return goal.deciding.of(self.unscaled(prior), y)
+
+    def embed(self, part: Part) -> Tensor | None:
+        """What the column holders here tell of rows [column holders here, rows, width], as far as
+        others ever see it; None where nobody does."""
+        known = self.stacks.get("encoder")
+        return None if known is None else known[1].predict(part.x)
+
+    def importance(self) -> dict[str, float] | None:
+        """How much the trained model itself makes of each column holder, by party, such as the norm
+        of its head; None for methods whose models say nothing of that kind."""
+        return None
 
     def measure(
         self, outputs: Tensor, y: Tensor, part: str, *, everything: bool = True

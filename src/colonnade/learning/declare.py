@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
 from colonnade.errors import InputError
 from colonnade.network.channel import Channel, Numbers
+from colonnade.network.rounding import Residuals
 from colonnade.network.topology import Group
 
 if TYPE_CHECKING:
@@ -114,7 +115,12 @@ class Exchange:
     sender; by receiver with `each`, unless `by` says otherwise). `each`: a sender has a message of
     its own for each receiver.
     `encodes`: it is an encoding of the sender's own rows, so that the setting `noise` is for it;
-    unless given, that is what floating-point numbers from the column holders are.
+    unless given, that is what floating-point numbers from the column holders are. `columns`: it is
+    by this that others hear of the sender's columns, so that a party whose columns are left out
+    does not send it; unless given, that is so if it encodes.
+    `exact`: the setting `wire` is not for it; that is so for whole numbers and for number types
+    that are given. `repeated`: messages are of the same numbers every time, such as those of one
+    model, and add up at the receiver: what rounding takes from one is added to the next.
     `kind` is the name in the ledger; the attribute's name unless given.
     """
 
@@ -130,13 +136,18 @@ class Exchange:
         numbers: Numbers = "float",
         bounded: bool = True,
         encodes: bool | None = None,
+        columns: bool | None = None,
+        exact: bool = False,
+        repeated: bool = False,
         kind: str = "",
     ) -> None:
         self.src, self.dst, self.what, self.kind = src, dst, what, kind
         self.width = width
-        columns = isinstance(src, Columns) and numbers.startswith("float")
-        self.encodes = columns if encodes is None else encodes
+        of_columns = isinstance(src, Columns) and numbers.startswith("float")
+        self.encodes = of_columns if encodes is None else encodes
+        self.columns = self.encodes if columns is None else columns
         self.facts: Any = {"each": each, "by": by, "numbers": numbers, "bounded": bounded}
+        self.exact, self.repeated = exact or numbers != "float", repeated
         self.name = ""
 
     def back(self, what: str, *, each: bool = True, kind: str = "") -> Exchange:
@@ -163,7 +174,19 @@ class Exchange:
         width = self.width if isinstance(self.width, int) else attrgetter(self.width)(algorithm)
         src, dst = (end.__get__(algorithm, owner) for end in (self.src, self.dst))
         gate = algorithm.releases if self.encodes else None
-        channel = Channel(src, dst, self.kind, width, gate=gate, **self.facts)
+        rounding = None if self.exact else algorithm.rounding
+        again = rounding is not None and rounding.wire == "int8" and self.repeated
+        channel = Channel(
+            src,
+            dst,
+            self.kind,
+            width,
+            gate=gate,
+            columns=self.columns,
+            rounding=rounding,
+            residuals=Residuals(rounding) if rounding is not None and again else None,
+            **self.facts,
+        )
         vars(algorithm)[self.name] = channel  # found there from now on
         return channel
 

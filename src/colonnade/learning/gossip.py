@@ -139,6 +139,7 @@ class Leaderless(Algorithm):
         width="witness_count",
         bounded=False,
         encodes=False,
+        exact=True,
     )
     validation_told = Exchange(
         devices,
@@ -147,6 +148,7 @@ class Leaderless(Algorithm):
         width="witness_count",
         bounded=False,
         encodes=False,
+        exact=True,
         kind="validation",
     )
     hops: int  # from any device to any other; set by `build`

@@ -12,6 +12,7 @@ import msgspec
 
 from colonnade.errors import InputError
 from colonnade.learning.task import Task
+from colonnade.network.rounding import Wire
 from colonnade.privacy.noise import Noise
 
 
@@ -89,6 +90,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     ] = None
     head: Annotated[list[int] | None, WIDTHS] = None
     noise: Noise | None = None  # on the encodings of rows that column holders send
+    wire: Wire | None = None  # encodings, gradients and models are rounded to this when they leave
     compile: bool = False
 
     # Keys that make no difference before the first prediction: methods that differ in nothing else

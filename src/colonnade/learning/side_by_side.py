@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 def pace_of(counter: Members) -> Exchange:
     """What the counter tells everybody after each round of a program."""
     told = "that a round has ended, and whether the epoch is over; one number per round"
-    return Exchange(counter, EVERYONE, told, width=1, kind=CLOSED)
+    return Exchange(counter, EVERYONE, told, width=1, exact=True, kind=CLOSED)
 
 
 CLOSED = "pace"  # the kind, in the ledger, of what closes a round

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from colonnade.network.absent import Absent
+from colonnade.network.rounding import Residuals, Rounding
 from colonnade.network.topology import Group
 
 if TYPE_CHECKING:
@@ -45,6 +46,9 @@ class Channel:
     numbers: Numbers = "float"  # "float": torch's default type, which is float32
     bounded: bool = True  # real parties refuse numbers absurdly larger than those before
     gate: Gate | None = None  # adds noise, and counts what leaves
+    rounding: Rounding | None = None  # of what is carried; None: as it is
+    residuals: Residuals | None = None  # of messages that are of the same numbers every time
+    columns: bool = False  # what senders tell of their own columns; see `Network.without`
 
     @property
     def by_receiver(self) -> bool:
@@ -56,6 +60,23 @@ class Channel:
         return (
             torch.get_default_dtype() if self.numbers == "float" else getattr(torch, self.numbers)
         )
+
+    @property
+    def carried(self) -> torch.dtype:
+        """The number type on the wire."""
+        return self.dtype if self.rounding is None else self.rounding.dtype
+
+    def carried_width(self, width: int) -> int:
+        """The size of the last axis on the wire, for rows of this width."""
+        return width if self.rounding is None else self.rounding.carried(width)
+
+    def pack(self, value: Tensor) -> Tensor:
+        """A message as it is carried."""
+        return value if self.rounding is None else self.rounding.pack(value)
+
+    def unpack(self, packed: Tensor, width: int) -> Tensor:
+        """A message as its receiver has it."""
+        return packed if self.rounding is None else self.rounding.unpack(packed, width, self.dtype)
 
     @cached_property
     def widest(self) -> int:

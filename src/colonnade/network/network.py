@@ -73,6 +73,8 @@ class Network(ABC):
         self.everyone = Group("everyone", world.parties, "owner")
         self.unhurried = False  # in a loop of rounds that is worth waiting for everybody
         self.loop_began = 0  # the round with which the newest loop of rounds began
+        # Column holders whose columns are left out: they say nothing of them, and do all else.
+        self.without: frozenset[str] = frozenset()
         self._links: dict[tuple[Group, Group], Links] = {}
         self._samplers: dict[str, Sampler] = {}
         self._rounds_before = 0  # what faults that go on have seen already
@@ -116,6 +118,12 @@ class Network(ABC):
         if channel.gate is not None:
             assert isinstance(rows, int), f"{channel.kind}: noise is for rows of one axis"
             value, where = channel.gate.leave(self, value, channel, rows, where)
+        if channel.columns and self.without and (here := self.here(channel.src)):
+            told = [channel.src.parties[i] not in self.without for i in here]
+            where = _also(where, torch.tensor(told))
+        if channel.residuals is not None and not is_absent(value):
+            sent = cast("Tensor | None", where)
+            value = channel.residuals.corrected(value, channel.src.place, sent)
         self._called |= {channel.src.name, channel.dst.name}
         parcel = Parcel(value, channel, links, channel.shape(rows), wait, where, work)
         inbox = await self._exchange(parcel, passage)
@@ -406,7 +414,7 @@ class Network(ABC):
         if self.rounds_begun < self.resume_at:  # in the past, as is all that happens within
             child.resume_at = sys.maxsize
         child.phase, child.ledger, child._links = self.phase, self.ledger, self._links
-        child._running = self._running
+        child._running, child.without = self._running, self.without
         child.rounds_by_program = self.rounds_by_program
         child.watch_side_by_side = self.watch_side_by_side
         return child
@@ -416,6 +424,14 @@ class Network(ABC):
         if self.origin and self.origin[-1] < 0:
             self.rounds_by_program[self.origin] = done
             self.watch_side_by_side(self)
+
+
+def _also(where: Tensor | Absent | None, senders: Tensor) -> Tensor:
+    """Where both hold. `where`: of senders, or of their links."""
+    if where is None:
+        return senders
+    where = cast(Tensor, where)
+    return where & senders.view(-1, *[1] * (where.dim() - 1))
 
 
 def seconds(nanoseconds: int) -> float:

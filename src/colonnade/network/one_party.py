@@ -114,19 +114,24 @@ class OnePartyNetwork(Network):
         arrived = torch.zeros(len(members), links.shape[1], dtype=torch.bool)
         for i, r in enumerate(members):
             for j in np.nonzero(links.real[r])[0]:
-                letter = read(parcel, int(links.senders[r, j]), r)
-                if letter is not None and self._fits(letter, parcel, int(links.senders[r, j]), r):
-                    value[i, j, ..., : letter.shape[-1]] = letter
+                sender = int(links.senders[r, j])
+                letter = read(parcel, sender, r)
+                message = None if letter is None else self._opened(letter, parcel, sender, r)
+                if message is not None:
+                    value[i, j, ..., : message.shape[-1]] = message
                     arrived[i, j] = True
         return Inbox(value, arrived, bool(arrived.all()), parcel.slot_widths)
 
     def _key(self, links: Links, sender: int, receiver: int) -> LetterKey:
         return (self.at, *_ends(links, sender, receiver))
 
-    def _fits(self, letter: Tensor, parcel: Parcel, sender: int, receiver: int) -> bool:
-        """A register may hold a batch of another size."""
-        assert letter.dtype == parcel.channel.dtype
-        return letter.shape[:-1] == parcel.shape[:-1]
+    def _opened(self, letter: Tensor, parcel: Parcel, sender: int, receiver: int) -> Tensor | None:
+        """A message as it was sent; None if it does not fit: a register may hold a batch of another
+        size."""
+        assert letter.dtype == parcel.channel.carried
+        if letter.shape[:-1] != parcel.shape[:-1]:
+            return None
+        return parcel.channel.unpack(letter, parcel.width(sender, receiver))
 
     def _read_letter(self, parcel: Parcel, sender: int, receiver: int) -> Tensor | None:
         return self.mail.letters.pop(self._key(parcel.links, sender, receiver))
@@ -148,4 +153,4 @@ def _message(parcel: Parcel, member: int, sender: int, receiver: int, slot: int)
     if where is not None and not (where[member, slot] if where.dim() == 2 else where[member]):
         return None
     part = value[member, slot] if parcel.channel.each else value[member]
-    return part.detach()[..., : parcel.width(sender, receiver)]
+    return parcel.channel.pack(part.detach()[..., : parcel.width(sender, receiver)])

@@ -84,12 +84,12 @@ class Parcel:
     def bytes(self) -> int | np.ndarray:
         """The size of one message, or of each where widths differ. [receivers, slots]"""
         channel, links = self.channel, self.links
-        whole = math.prod(self.shape) * channel.dtype.itemsize
+        rows, size = math.prod(self.shape[:-1]), channel.carried.itemsize
         if channel.widths is None:
-            return whole
+            return rows * channel.carried_width(self.shape[-1]) * size
         receivers = np.arange(len(links.dst))[:, None]
         by = np.broadcast_to(receivers, links.shape) if channel.by_receiver else links.senders
-        return whole // self.shape[-1] * np.array(channel.widths)[by]
+        return rows * np.array([channel.carried_width(w) for w in channel.widths])[by] * size
 
     def chosen(self) -> np.ndarray | None:
         """What there is to say, by receiver and slot; None: everything. Needs all senders here."""

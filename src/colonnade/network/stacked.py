@@ -119,7 +119,9 @@ class StackedNetwork(Network):
         if comes:  # else nobody waits for the senders
             await self._until_ready(links.src)
         arrived = _both(passage.arrived, chosen)
-        value = _by_slot(cast(Tensor, parcel.value).detach(), links, parcel.channel.each)
+        told, rounding = cast(Tensor, parcel.value).detach(), parcel.channel.rounding
+        told = told if rounding is None else rounding.rounded(told)
+        value = _by_slot(told, links, parcel.channel.each)
         instant = self._delays is None and passage.attempts is None and not self._time.any()
         if not instant or parcel.wait.kind == "deadline":
             arrived, value = self._take_time(parcel, passage, value, arrived)

@@ -16,7 +16,7 @@ from colonnade.common.text import printable
 from colonnade.errors import ColonnadeError
 from colonnade.network.program_counter import DEPTH, LARGEST, MAIN, ProgramCounter
 
-VERSION = "4"
+VERSION = "5"
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
 Step = Annotated[int, msgspec.Meta(ge=-LARGEST, le=LARGEST)]  # negative: programs side by side
@@ -86,7 +86,9 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
 
 # The format is simple, and the library's own functions take several times as long for 80 KB.
 KINDS = {
+    torch.int8: "I8",
     torch.float16: "F16",
+    torch.bfloat16: "BF16",
     torch.float32: "F32",
     torch.float64: "F64",
     torch.int32: "I32",
@@ -103,7 +105,10 @@ _json, _header, _file = (
 def encode(header: Header, value: Tensor | None) -> bytes:
     numbers, tensor = b"", None
     if value is not None:
-        numbers = value.contiguous().numpy().tobytes()
+        known = value.contiguous()
+        if known.dtype == torch.bfloat16:  # which numpy does not know
+            known = known.view(torch.int16)
+        numbers = known.numpy().tobytes()
         tensor = _Tensor(KINDS[value.dtype], tuple(value.shape), (0, len(numbers)))
     fields = _Fields(VERSION, _json.encode(header).decode())
     head = _json.encode(_File(fields, tensor))

@@ -26,8 +26,9 @@ class Answer:
 
 @dataclass
 class Question:
-    ids: list[str]
+    ids: list[str] | None  # None: the test rows
     reply: Callable[[Answer], None]
+    without: frozenset[str] = frozenset()  # column holders that say nothing of their columns
 
 
 def predictions(answer: Answer) -> tuple[list[int], Tensor]:

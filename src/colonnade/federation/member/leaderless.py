@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 import zlib
 from collections import deque
+from collections.abc import Sequence
 from typing import Any, cast
 
 from torch import Tensor
@@ -90,7 +91,7 @@ class LeaderlessMember(Member):
         self.state.stage = Stage.ANSWERING
         while not self.once:
             if (question := await self.next_question()) is not None:
-                question.reply(await self.ask(question.ids))
+                question.reply(await self.ask(question.ids, question.without))
         await self.see_off()
         self.over = True
 
@@ -169,10 +170,11 @@ class LeaderlessMember(Member):
 
     # -- questions --------------------------------------------------------------------------------
 
-    async def ask(self, ids: list[str] | None) -> Answer:
+    async def ask(self, ids: list[str] | None, without: frozenset[str] = frozenset()) -> Answer:
         """Predict these rows at this device, with every device that is present."""
         self.asked += 1
-        call = Call(self.asked, ids, caller=self.party, version=self.version)
+        left_out = sorted(without)
+        call = Call(self.asked, ids, caller=self.party, version=self.version, without=left_out)
         there = self.post.present()
         if not self.ready_for(call.version):
             return Answer(cast(Tensor, ABSENT), {self.party: self.post.parts.newest()})
@@ -259,22 +261,22 @@ class LeaderlessMember(Member):
             self.post.tell(party, CALL, note=text(call))
 
     def network(self, call: Call) -> Live:
-        return self.quickly(self.origin_of(call), f"call of {call.caller}")
+        return self.quickly(self.origin_of(call), f"call of {call.caller}", call.without)
 
     def origin_of(self, call: Call) -> ProgramCounter:
         """Calls of different devices go on side by side, each in a branch of its own; what is sent
         for other rows, because somebody told of another call, is not taken for an answer."""
-        rows = zlib.crc32("\x1f".join(call.ids or []).encode())
+        rows = zlib.crc32("\x1f".join([*(call.ids or []), *call.without]).encode())
         number = ~self.federation.members.index(call.caller)
         return ProgramCounter((END, number, call.number, rows, *(call.version or ())))
 
-    def quickly(self, origin: ProgramCounter, program: str) -> Live:
+    def quickly(self, origin: ProgramCounter, program: str, without: Sequence[str] = ()) -> Live:
         for peer in self.post.peers.values():
             if peer.reached((END, 0)):  # who was late in training need not be so now
                 peer.late.clear()
             elif peer.late:
                 peer.late.add(origin.branch)
-        return self.beside(origin, program, self.patience)
+        return self.beside(origin, program, self.patience, without)
 
 
 def member_kind(federation: Federation) -> type[Member]:

@@ -69,7 +69,7 @@ class LedMember(Member):
             if question is None:
                 await self.test_again()
             else:
-                question.reply(await self.ask(question.ids))
+                question.reply(await self.ask(question.ids, question.without))
         self.call(Call(self.asked, over=True))
         self.over = True
 
@@ -114,10 +114,10 @@ class LedMember(Member):
             return {}, [*notes, f"not tested: {answer.reason}"]
         return self.algorithm.measure(answer.logits, part.y, "test"), notes
 
-    async def ask(self, ids: list[str] | None) -> Answer:
+    async def ask(self, ids: list[str] | None, without: frozenset[str] = frozenset()) -> Answer:
         """Predict these rows with every party that is present."""
         self.asked += 1
-        call = Call(self.asked, ids, version=self.version)
+        call = Call(self.asked, ids, version=self.version, without=sorted(without))
         there = self.post.present()
         self.call(call)
         net = self.network(call)
@@ -239,4 +239,4 @@ class LedMember(Member):
         patience = self.patience if self.post.leads else self.patience / 2
         # The version is part of the program counter: a message of another version is another one's.
         origin = ProgramCounter((END, call.number, *(call.version or ())))
-        return self.beside(origin, f"call {call.number}", patience)
+        return self.beside(origin, f"call {call.number}", patience, call.without)

@@ -161,8 +161,9 @@ class Member(TrainingMember):
                     return None
         return self.questions.popleft()
 
-    async def ask(self, ids: list[str] | None) -> Answer:
-        """Predict these rows with every party that is present; None: the test rows."""
+    async def ask(self, ids: list[str] | None, without: frozenset[str] = frozenset()) -> Answer:
+        """Predict these rows with every party that is present; None: the test rows. `without`: of
+        whose columns nothing is said."""
         raise NotImplementedError
 
     def refusal(self, call: Call) -> str:
@@ -176,6 +177,8 @@ class Member(TrainingMember):
         if not why and self.budget is not None:
             spent = self.budget.used_up(call.ids)
             why = f"the privacy budget of {spent} is used up" if spent else ""
+        if call.without and self.algorithm.sums_only:
+            why = "does not answer without the columns of some party: its part in a sum would show"
         if why:
             self._unknown.add(caller, "asks about rows that are not answered about", why)
         return why
@@ -198,9 +201,11 @@ class Member(TrainingMember):
         self.budget.take(ids)
         return part
 
-    def beside(self, origin: ProgramCounter, program: str, patience: float) -> Live:
+    def beside(
+        self, origin: ProgramCounter, program: str, patience: float, without: Sequence[str] = ()
+    ) -> Live:
         """A network for predictions, a program of their own beside the training."""
         net = Live(self.post, program, patience=patience)
         net.origin, net.phase, net.ledger = origin, "inference", self.record.ledger
-        net.impatient = True
+        net.impatient, net.without = True, frozenset(without)
         return net

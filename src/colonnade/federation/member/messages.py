@@ -39,6 +39,8 @@ class Call(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     over: bool = False  # there will be no more
     caller: Name = ""  # where it is not the label holder who asks
     version: Version | None = None  # of the model that answers
+    # Column holders that say nothing of their columns this time, to find what they contribute.
+    without: Annotated[list[Name], msgspec.Meta(max_length=4096)] = []
 
 
 Amount = Annotated[int, msgspec.Meta(ge=0, le=AMOUNT)]

@@ -19,6 +19,7 @@ from colonnade.federation.member.leaderless import member_kind
 from colonnade.federation.member.member import Member
 from colonnade.federation.member.own_data import OwnData, read_own
 from colonnade.federation.member.prediction_requests import Predictor
+from colonnade.federation.member.score_requests import Scorer
 from colonnade.federation.member.status import StatusLine, end_noted, status
 from colonnade.network.clock import WallClock
 from colonnade.network.quota import Quota
@@ -99,3 +100,4 @@ def serve(member: Member, transport: ZenohTransport) -> None:
     transport.serve("status", lambda _, reply: reply(json.dumps(status(member)).encode()))
     if member.post.leads or member.post.leader is None:
         transport.serve("predict", lambda data, reply: Predictor(member, reply).begin(data))
+        transport.serve("score", lambda data, reply: Scorer(member, reply).begin(data))

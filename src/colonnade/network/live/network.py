@@ -280,18 +280,19 @@ class Live(CommittingNetwork):
 
     # -- reading ----------------------------------------------------------------------------------
 
-    def _fits(self, letter: Tensor, parcel: Parcel, sender: int, receiver: int) -> bool:
+    def _opened(self, letter: Tensor, parcel: Parcel, sender: int, receiver: int) -> Tensor | None:
         """Check a received tensor: declared dtype, declared shape, all values finite and within the
-        limit of loudness.py."""
-        shape = (*parcel.shape[:-1], parcel.width(sender, receiver))
-        channel, kind = parcel.channel, parcel.channel.dtype
+        limit of loudness.py. None: it does not fit."""
+        channel, width = parcel.channel, parcel.width(sender, receiver)
+        shape, kind = (*parcel.shape[:-1], channel.carried_width(width)), channel.carried
         if letter.shape == shape and letter.dtype == kind:
-            size = magnitude(letter)
-            bounded = channel.bounded and kind.is_floating_point
+            message = channel.unpack(letter, width)
+            size = magnitude(message)
+            bounded = channel.bounded and channel.dtype.is_floating_point
             limit = self.post.loudness.limit(channel.kind) if bounded else math.inf
             if size <= limit and size < math.inf:
                 self.post.loudness.heard(channel.kind, parcel.links.src.parties[sender], size)
-                return True
+                return message
             found = "numbers that are not finite"
             if size < math.inf:
                 found = f"numbers up to {size:.2g}, expected at most {limit:.2g}"
@@ -302,4 +303,4 @@ class Live(CommittingNetwork):
             party = parcel.links.src.parties[sender]
             detail = f"{found}, expected {kind} {shape}"
             self.post.refuse(party, f"{channel.kind} that does not fit", detail)
-        return False
+        return None
