@@ -216,6 +216,6 @@ def test_an_algorithm_may_say_by_itself_what_it_makes_of_its_parties(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     weights = {f"client{i}": i / 10 for i in range(5)}
-    monkeypatch.setattr(Algorithm, "importance", lambda self: weights)
+    monkeypatch.setattr(Algorithm, "importance", lambda self, net: weights)
     (one,) = cn.explain(folder, method="SplitNN", map="none")
     assert {p.party: p.importance for p in one.parties} == weights

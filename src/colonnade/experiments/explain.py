@@ -26,7 +26,7 @@ from colonnade.errors import InputError
 from colonnade.experiments.config import Experiment, parse_experiment
 from colonnade.experiments.embedding_map import POINTS, MapKind, points
 from colonnade.experiments.fewer_parties import fewer_parties
-from colonnade.experiments.runner import Observer, Silence, grid
+from colonnade.experiments.runner import Observer, NoObserver, grid
 from colonnade.experiments.trained_model import DRAWS, TrainedModel, trained_model
 from colonnade.learning.coalitions import ORDERS, Shapley, evaluations, shapley
 
@@ -60,7 +60,7 @@ def explain_folder(
     folder: Path, ask: Ask | None = None, observer: Observer | None = None
 ) -> list[Explanation]:
     """Explain runs of an output folder, and keep the explanations there."""
-    ask, observer = ask or Ask(), observer or Silence()
+    ask, observer = ask or Ask(), observer or NoObserver()
     ask.check()
     experiment = read_folder(folder)
     chosen = _chosen(experiment, read_results(folder), ask, folder)
@@ -123,7 +123,7 @@ def _explain(
     folder: Path, experiment: Experiment, result: Result, ask: Ask, observer: Observer
 ) -> Explanation:
     started = time.perf_counter()
-    cell = next(r for r in grid(experiment) if r.key(experiment) == result.key).cell(experiment)
+    spec = next(r for r in grid(experiment) if r.key(experiment) == result.key).spec(experiment)
     data = load(experiment.data, result.seed)
     if result.data and data.fingerprint() != result.data:
         raise InputError(
@@ -132,7 +132,7 @@ def _explain(
         )
     if not data.test.y.numel():
         raise InputError(f"{folder}: there are no test rows to explain by; set data.test")
-    trained = trained_model(folder, experiment, cell, data)
+    trained = trained_model(folder, experiment, spec, data)
     parties, draws = data.clients, DRAWS * len(data.clients)
     total = evaluations(len(parties), ask.orders) + draws
     trained.watch = lambda done: observer.advance(result.run, min(1.0, done / total))
@@ -146,7 +146,7 @@ def _explain(
             "made before runs kept a fingerprint: whether the data is the same is not known"
         )
     if ask.summarise is not None:
-        fewer = fewer_parties(experiment, cell, data, trained, ask.summarise, ask.orders, observer)
+        fewer = fewer_parties(experiment, spec, data, trained, ask.summarise, ask.orders, observer)
         found = msgspec.structs.replace(found, fewer=fewer)
     seconds = round(time.perf_counter() - started, 3)
     return msgspec.structs.replace(found, seconds=seconds, evaluations=trained.asked)
@@ -159,7 +159,7 @@ def _put_together(
     noised: dict[str, tuple[float, ...]],
     ask: Ask,
 ) -> Explanation:
-    own, told = trained.algorithm.importance() or {}, trained.tells() or {}
+    own, told = trained.algorithm.importance(trained.net) or {}, trained.tells() or {}
     places = points(trained, ask.map)
     parties = []
     for party in trained.parties:

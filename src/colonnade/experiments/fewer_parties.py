@@ -6,7 +6,7 @@ from __future__ import annotations
 from colonnade.common.explanations import Fewer
 from colonnade.data import VerticalData
 from colonnade.experiments.config import Experiment
-from colonnade.experiments.run import Cell, build, drive
+from colonnade.experiments.run import RunSpec, build, drive
 from colonnade.experiments.runner import Observer
 from colonnade.experiments.trained_model import TrainedModel
 from colonnade.learning.coalitions import shapley
@@ -15,7 +15,7 @@ from colonnade.network import Fault
 
 def fewer_parties(
     experiment: Experiment,
-    cell: Cell,
+    spec: RunSpec,
     data: VerticalData,
     trained: TrainedModel,
     share: float,
@@ -29,7 +29,7 @@ def fewer_parties(
     if held_back.rows:
         trained.look_at(held_back)
     with trained.embedded_once():
-        values = shapley(everyone, trained.score, orders=orders, seed=cell.seed).values
+        values = shapley(everyone, trained.score, orders=orders, seed=spec.seed).values
     trained.look_at(test)
     ranked = sorted(everyone, key=lambda party: -values[party])
     kept = min(len(everyone) - 1, max(1, round(share * len(everyone))))
@@ -37,8 +37,8 @@ def fewer_parties(
     scores = {}
     for name, parties in chosen.items():
         ordered = [party for party in everyone if party in parties]
-        scores[name] = _score(experiment, cell, data.only(ordered), observer, f"{cell.run} {name}")
-        observer.finish(f"{cell.run} {name}")
+        scores[name] = _score(experiment, spec, data.only(ordered), observer, f"{spec.run} {name}")
+        observer.finish(f"{spec.run} {name}")
     return Fewer(
         share=share,
         ranked_on=ranked_on,
@@ -50,11 +50,11 @@ def fewer_parties(
 
 
 def _score(
-    experiment: Experiment, cell: Cell, data: VerticalData, observer: Observer, name: str
+    experiment: Experiment, spec: RunSpec, data: VerticalData, observer: Observer, name: str
 ) -> float:
-    """Of a model trained on this data as the cell says, on the test rows, without faults."""
+    """Of a model trained on this data as the spec says, on the test rows, without faults."""
     facts = {"topology": experiment.network.graph, "delays": experiment.network.delays}
-    algorithm, net = build(cell.settings, data, cell.seed, fault=cell.fault, **facts)
+    algorithm, net = build(spec.settings, data, spec.seed, fault=spec.fault, **facts)
     rounds = algorithm.total_rounds
     net.watch = lambda round: observer.advance(name, min(1.0, round / rounds))
     drive(algorithm.train(net))

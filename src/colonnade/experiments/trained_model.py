@@ -16,7 +16,7 @@ from colonnade.common.seeds import torch_stream
 from colonnade.data import VerticalData
 from colonnade.errors import InputError, Unanswerable
 from colonnade.experiments.config import Experiment
-from colonnade.experiments.run import Cell, build, drive
+from colonnade.experiments.run import RunSpec, build, drive
 from colonnade.learning.algorithm import Algorithm
 from colonnade.learning.readout import LEAST, tells
 from colonnade.learning.task import Part
@@ -139,12 +139,12 @@ class Memory:
 
 
 def trained_model(
-    folder: Path, experiment: Experiment, cell: Cell, data: VerticalData
+    folder: Path, experiment: Experiment, spec: RunSpec, data: VerticalData
 ) -> TrainedModel:
     """The model of a run, as it was saved. Nothing fails and nothing takes time while it is
     asked."""
-    models = folder / "models" / cell.run
-    algorithm, net = build(cell.settings, data, cell.seed, topology=experiment.network.graph)
+    models = folder / "models" / spec.run
+    algorithm, net = build(spec.settings, data, spec.seed, topology=experiment.network.graph)
     try:
         algorithm.load(models, net)
     except (OSError, KeyError, RuntimeError) as error:

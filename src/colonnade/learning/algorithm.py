@@ -376,9 +376,10 @@ class Algorithm(ABC):
         known = self.stacks.get("encoder")
         return None if known is None else known[1].predict(part.x)
 
-    def importance(self) -> dict[str, float] | None:
+    def importance(self, net: Network) -> dict[str, float] | None:
         """How much the trained model itself makes of each column holder, by party, such as the norm
-        of its head; None for methods whose models say nothing of that kind."""
+        of its head, as far as this process can tell; None for methods whose models say nothing of
+        that kind."""
         return None
 
     def measure(
