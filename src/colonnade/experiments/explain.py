@@ -26,7 +26,7 @@ from colonnade.errors import InputError
 from colonnade.experiments.config import Experiment, parse_experiment
 from colonnade.experiments.embedding_map import POINTS, MapKind, points
 from colonnade.experiments.fewer_parties import fewer_parties
-from colonnade.experiments.runner import Observer, NoObserver, grid
+from colonnade.experiments.runner import NoObserver, Observer, grid
 from colonnade.experiments.trained_model import DRAWS, TrainedModel, trained_model
 from colonnade.learning.coalitions import ORDERS, Shapley, evaluations, shapley
 
