@@ -155,7 +155,7 @@ def _tested(
     notes, privacy = (*data.notes, *algorithm.remarks()), {}
     if releases is not None:
         notes, privacy = (*notes, *releases.notes()), releases.facts()
-    rows = data.fingerprint()
+    rows = data.fingerprint
     return Result(method, faults, cell.seed, cell.run, numbers, cost, notes, privacy, rows)
 
 
