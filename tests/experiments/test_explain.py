@@ -19,6 +19,7 @@ from colonnade.algorithms.method_table import parse_method
 from colonnade.common.results import read_results
 from colonnade.data import DataSpec, Rows, VerticalData, load
 from colonnade.errors import InputError
+from colonnade.experiments.explanation_page import grid
 from colonnade.experiments.report import write_report
 from colonnade.experiments.run import build, drive
 from colonnade.experiments.trained_model import TrainedModel
@@ -219,3 +220,26 @@ def test_an_algorithm_may_say_by_itself_what_it_makes_of_its_parties(
     monkeypatch.setattr(Algorithm, "importance", lambda self, net: weights)
     (one,) = cn.explain(folder, method="SplitNN", map="none")
     assert {p.party: p.importance for p in one.parties} == weights
+
+
+def test_where_lower_is_better_a_party_that_helps_still_has_a_positive_share(
+    tmp_path: Path,
+) -> None:
+    method = {"algorithm": "splitnn", "epochs": 10, "lr": 1e-2}
+    data = {"dataset": "diabetes", "parties": 3}
+    outcome = cn.run({"name": "n", "data": data, "methods": [method]}, out=tmp_path / "out")
+    (one,) = cn.explain(outcome)
+    rmse = outcome.results[0].metrics["test_rmse"]
+    assert rmse is not None
+    assert -one.full == pytest.approx(rmse)
+    assert -one.empty > rmse
+    assert sum(p.shapley for p in one.parties) == pytest.approx(one.full - one.empty)
+    assert one.ranking[0].shapley > 0
+    assert f"test RMSE {rmse:.4f} with all parties" in grid(one).caption
+
+
+def test_options_of_simulations_are_not_for_real_federations(tmp_path: Path) -> None:
+    (tmp_path / "federation.toml").write_text("name = 'x'")
+    done = colonnade("explain", str(tmp_path), "--summarise", "0.5", folder=tmp_path)
+    assert done.returncode == 2
+    assert "--summarise: is for output folders of `colonnade run`" in done.stderr

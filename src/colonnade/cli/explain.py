@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from colonnade.cli.options import Json, print_json
+from colonnade.errors import InputError
 
 if TYPE_CHECKING:
     from colonnade.common.explanations import Explanation
@@ -75,6 +76,12 @@ def explain(
     from colonnade.experiments.report import write_report
 
     if run.is_file() or (run / "federation.toml").is_file():
+        given = {"--method": method, "--faults": faults, "--seed": seed, "--summarise": summarise}
+        for option in (name for name, value in given.items() if value is not None):
+            raise InputError(
+                f"{option}: is for output folders of `colonnade run`; {run} is a real federation, "
+                "which has one method and one model"
+            )
         found, folder = _of_federation(run, orders)
     else:
         found, folder = _of_folder(run, method, faults, seed, sigma, orders, map_, summarise), run

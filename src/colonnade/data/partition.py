@@ -11,6 +11,7 @@ import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -111,6 +112,7 @@ class VerticalData:
             scalers=tuple(self.scalers[i] for i in which) if self.scalers else (),
         )
 
+    @cached_property
     def fingerprint(self) -> str:
         """Of all rows, as they are split and scaled: the same for equal data."""
         digest = hashlib.sha256(repr((self.clients, self.classes, self.shapes)).encode())

@@ -125,7 +125,7 @@ def _explain(
     started = time.perf_counter()
     spec = next(r for r in grid(experiment) if r.key(experiment) == result.key).spec(experiment)
     data = load(experiment.data, result.seed)
-    if result.data and data.fingerprint() != result.data:
+    if result.data and data.fingerprint != result.data:
         raise InputError(
             f"{folder}, {result.run}: the data has changed since this run, and its model cannot be "
             "explained by other rows; restore the data, or run anew with --fresh"

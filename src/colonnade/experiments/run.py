@@ -162,7 +162,7 @@ def _tested(
     privacy = {}
     if releases is not None:
         notes, privacy = (*notes, *releases.notes()), releases.facts()
-    rows = data.fingerprint()
+    rows = data.fingerprint
     return Result(method, faults, spec.seed, spec.run, numbers, cost, notes, privacy, rows)
 
 
