@@ -227,7 +227,7 @@ class CVFL(Algorithm):
         factor = partial(self.factor, epoch, k)
         joined = combine(inbox)
         loss, top, gradient = self.copies.only(k).derivatives(joined.value, batch.y, self.loss)
-        scale = _scale(factor, loss, penalty)  # [active party k]
+        scale = _scale(factor, loss + penalty, top, self.set.clip)  # [active party k]
         return inbox, Found(
             loss, top[:, None] * scale[:, None, None], joined.share(gradient * scale[:, None, None])
         )
@@ -278,7 +278,6 @@ class CVFL(Algorithm):
         if len(self.collaborator):
             inbox = await net.send(self.global_top.as_row()[:, None], self.top.only(dst=k), 1)
             self.copies.only(k).take(inbox.total()[:, 0], inbox.any)
-            await net.meet()
 
     # -- the synchronous counterpart --------------------------------------------------------------
 
@@ -331,8 +330,13 @@ class CVFL(Algorithm):
 
 
 @local
-def _scale(factor: Any, loss: Tensor, penalty: Any) -> Tensor:
-    return factor(loss + penalty)
+def _scale(factor: Any, objective: Tensor, top: Tensor, clip: float) -> Tensor:
+    """One factor for all nets, so that none learns faster than the others: not larger than makes
+    the gradient of the top net as long as `clip`. (Amplified first and clipped net by net, bottom
+    nets moved several times as far as the top net that reads them, and q = "auto" ended behind
+    q = 1.)"""
+    longest = (clip / top.norm(dim=1)).nan_to_num(1.0).clamp(min=1.0)
+    return torch.minimum(factor(objective), longest)
 
 
 @local

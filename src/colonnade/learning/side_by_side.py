@@ -197,7 +197,9 @@ class Turns:
         return self
 
     async def __anext__(self) -> Turn:
-        if self.turn is not None and self.turn.over:
+        if self.turn is None:
+            await self.net.meet()  # from here on each program has its turns
+        elif self.turn.over:
             raise StopAsyncIteration
         self.turn = await anext(self.rounds)
         self.turn.part, self.turn.program, self.turn.around = self.part, self.program, self.epoch
