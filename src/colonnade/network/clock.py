@@ -1,10 +1,10 @@
 """Virtual time: a deterministic scheduler for coroutines.
 
-Integer nanoseconds; events in (time, slot, sequence) order; no sets anywhere, so a run is a function
-of its inputs. A moment has slots, so that programs side by side take turns in one order, however
-many steps of the scheduler each of them needs: see `turn`. A task that waits for a signal nobody will give is a deadlock, reported with the names
-of the waiting tasks. (See docs/decisions/0003-our-own-scheduler.md for why none of the existing
-loops would do.)
+Integer nanoseconds; events in (time, slot, sequence) order; no sets anywhere, so a run is a
+function of its inputs. A moment has slots, so that programs side by side take turns in one order,
+however many steps of the scheduler each of them needs: see `turn`. A task that waits for a signal
+nobody will give is a deadlock, reported with the names of the waiting tasks. (See
+docs/decisions/0003-our-own-scheduler.md for why none of the existing loops would do.)
 """
 
 from __future__ import annotations
@@ -84,9 +84,9 @@ class Clock:
         await _Pause(max(time, self.now))
 
     async def turn(self, k: int, count: int) -> None:
-        """Until it is the turn of program k of so many that run side by side: in each cycle of slots
-        of this moment every program has one, in order of their numbers. What a program does until
-        its next turn happens in its slot, as long as nothing takes time."""
+        """Until it is the turn of program k of so many that run side by side: in each cycle of
+        slots of this moment every program has one, in order of their numbers. What a program does
+        until its next turn happens in its slot, as long as nothing takes time."""
         await _Pause(self.now, slot=(self.slot // count + 1) * count + k)
 
     async def wait(self, signal: Signal, until: int | None = None) -> None:
