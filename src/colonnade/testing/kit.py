@@ -162,7 +162,8 @@ class AlgorithmKit:
             return
         same_result(one, each, within=1.0)
         sent = set[tuple[str, str, str]]().union(*(t.net.ledger.kinds() for t in each.values()))
-        assert sent == one.net.ledger.kinds()
+        late = {ends for ends in one.net.ledger.kinds() if ends[0].startswith("late")}
+        assert sent - late == one.net.ledger.kinds() - late  # what is late, real time decides
 
     @pytest.mark.parametrize("share", [0.35, 0.8])
     def test_parties_that_start_again_go_on_as_if_nothing_had_happened(
