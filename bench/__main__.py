@@ -23,6 +23,7 @@ from bench import (
     autoencoder,
     chaos,
     client_time,
+    cvfl,
     dvfl,
     equivalence,
     fedvs,
@@ -40,6 +41,7 @@ from bench.timing import Figure, Spread
 BENCHMARKS: dict[str, Callable[[], list[Figure]]] = {
     "mags": mags.run,
     "autoencoder": autoencoder.run,
+    "cvfl": cvfl.run,
     "dvfl": dvfl.run,
     "client": client_time.run,
     "overhead": overhead.run,
@@ -118,7 +120,8 @@ def tables(figures: list[Figure]) -> list[Table]:
 
 CAPTION = """\
 ratio: by wall time, median over turns (smallest – largest); cpu: its median by processor time
-MVFL, CD-MVFL, autoencoder, dvfl: times as fast as the plain loop; 100 epochs: minutes, computed
+MVFL, CD-MVFL, autoencoder, cvfl, dvfl: times as fast as the plain loop
+100 epochs: minutes, computed
 dvfl as a whole: ms of processor time
 overhead: the engine's share of a step
 fedvs: steps of the plain loop that one step takes, by number of partitions; shares of a step

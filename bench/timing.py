@@ -126,7 +126,7 @@ def against_plain_loop(
     benchmark: str,
     plain: Variant,
     ours: Mapping[str, Variant],
-    differences: Mapping[str, float],
+    differences: Mapping[str, float | None],
     targets: Mapping[str, Target],
 ) -> list[Figure]:
     """How many times as fast as the plain loop each of our variants is."""

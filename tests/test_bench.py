@@ -16,6 +16,7 @@ from bench import (
     autoencoder,
     chaos,
     client_time,
+    cvfl,
     dvfl,
     equivalence,
     fedvs,
@@ -38,6 +39,7 @@ ONE_METHOD = {"splitnn": {"algorithm": "splitnn", "epochs": 2}}
 SMALL: dict[str, tuple[ModuleType, dict[str, Any]]] = {
     "mags": (mags, {"ROWS": 128, "VALIDATION": 64, "DOUBLE_STEPS": 1, "SINGLE_STEPS": 1}),
     "autoencoder": (autoencoder, {"ROWS": 640, "CHECKED_STEPS": 1}),
+    "cvfl": (cvfl, {"STEPS": 1}),
     "dvfl": (
         dvfl,
         {

@@ -9,11 +9,15 @@ import pytest
 import torch
 
 from colonnade.algorithms.cvfl import CVFL, CVFLSettings
+from colonnade.algorithms.cvfl_stored import Stored
+from colonnade.algorithms.cvfl_time import lagging
 from colonnade.common.processes import one_thread
 from colonnade.errors import InputError
 from colonnade.learning.label_split import neighbouring, split_labels
 from colonnade.learning.side_by_side import PACE, Epoch
+from colonnade.network import Delays, Inbox, Register
 from colonnade.network.faults import Communication
+from colonnade.privacy.noise import Noise
 from colonnade.testing.engines import Trained, difference, live, stacked
 from colonnade.testing.kit import DELAYS, digits
 
@@ -83,6 +87,59 @@ def test_a_slow_party_leads_less_often_and_nobody_waits_for_it() -> None:
     assert together.seconds < 0.5 * waiting.seconds
 
 
+def test_a_slow_passive_party_holds_up_rounds_unless_stored_embeddings_may_stand_in() -> None:
+    """client3 needs 5 s for an embedding, the active parties 1 s for a message of theirs."""
+    keys = {"active": 2, "slow": {"client1": 0.1, "client3": 0.8}, "epochs": 6, "batch": 16}
+    quick = stacked(settings(**{**keys, "slow": {"client1": 0.1}}), digits(600))
+    held_up = stacked(settings(**keys), digits(600))
+    stale = stacked(settings(**keys, stale=True, deadline=0.5), digits(600))
+    assert held_up.seconds > 3 * quick.seconds
+    assert stale.seconds < 1.5 * quick.seconds
+    assert stale.metrics["test_accuracy"] > quick.metrics["test_accuracy"] - 0.1
+    before = stacked(settings(**{**keys, "epochs": 1}, stale=True, deadline=0.5), digits(600))
+    learnt, first = (t.weights["client3"]["encoder.0.weight"] for t in (stale, before))
+    assert not torch.allclose(learnt, first), "it learns by the gradients of stored embeddings"
+
+
+def test_an_embedding_that_nobody_has_heard_yet_counts_as_zeros() -> None:
+    inbox = Inbox(torch.ones(1, 2, 3, 4), torch.tensor([[True, False]]), False)
+    stored = Stored(Register(5), torch.tensor([1, 4, 6, 7, 9]))
+    used = stored.filled(inbox, torch.tensor([4, 9, 1]))
+    assert used.arrived.tolist() == [[True, False]]
+    assert used.value[0, 1].abs().sum() == 0
+    again = stored.filled(inbox.only(torch.zeros(1, 2, dtype=torch.bool)), torch.tensor([9, 4]))
+    assert again.arrived.tolist() == [[True, False]]
+    assert again.value[0, 0].tolist() == [[1.0] * 4] * 2
+
+
+def test_what_passive_parties_compute_is_the_lag_of_their_embeddings() -> None:
+    given = Delays(compute={"exponential": 2.0}, speed={"c": 0.5})
+    found = lagging(given, ["c"], ["a", "c", "collaborator"])
+    assert found.lag == {"c": {"exponential": 4.0}}
+    assert found.compute == {
+        "a": {"exponential": 2.0},
+        "c": 0.0,
+        "collaborator": {"exponential": 2.0},
+    }
+    with pytest.raises(InputError, match="leave lag out"):
+        lagging(Delays(compute=1.0, lag=1.0), ["c"], ["a", "c"])
+
+
+@pytest.mark.parametrize(
+    ("keys", "note"),
+    [
+        ({"single": True, "label_split": "classes"}, "client0 has no row of class 3, 4, 5, 6, 7"),
+        ({"single": True}, None),
+        ({"q": 3}, "q = 3 had no effect: no active party is slow"),
+        ({"q": 3, "slow": 0.5}, None),
+    ],
+    ids=str,
+)
+def test_what_a_setting_could_not_do_is_noted(keys: dict[str, Any], note: str | None) -> None:
+    remarks = stacked(settings(**keys), digits(200)).algorithm.remarks()
+    assert remarks == [] if note is None else note in remarks[0]
+
+
 def _keys(method: CVFLSettings) -> dict[str, Any]:
     return {"slow": method.slow, "batch": method.batch, "epochs": method.epochs}
 
@@ -149,7 +206,12 @@ WRONG = [
     ({"active": []}, "at least one party with labels"),
     ({"active": ["bank"]}, "no party 'bank'; expected some of client0"),
     ({"q": 0.5}, "q = 0.5: expected 1 or more"),
-    ({"slow": {"client9": 0.5}}, "slow.client9: expected an active party"),
+    ({"active": ["client0", "client1", "client0"]}, "'client0' stands there twice"),
+    ({"synchronous": "mean"}, "set asynchronous = false"),
+    ({"deadline": 2.0}, "with stale = true only"),
+    ({"stale": True, "asynchronous": False}, "waits for everybody"),
+    ({"stale": True, "noise": Noise(clip=1.0, sigma=1.0)}, "leave noise out"),
+    ({"slow": {"client9": 0.5}}, "slow.client9: expected a party: client0"),
     ({"slow": 1.0}, "slow.client1 = 1: expected a share"),
     ({"label_split": [[0], [1], [2], [3]]}, "no active party has class 4"),
     ({"label_split": [[0, 1]]}, "classes for 1 parties, but 4 are active"),

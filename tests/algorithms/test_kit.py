@@ -13,12 +13,15 @@ BRIEF: dict[str, dict[str, object]] = {
     "vim": {"batch": 64, "tau": 2},
 }
 
+SLOW = {"client1": 0.8, "client3": 0.5}  # client0 goes over its rows more than once in an epoch
+
 # Settings under which an algorithm goes another way or sends something else.
 VARIANTS: dict[str, list[dict[str, object]]] = {
     "cvfl": [
         {"single": True},
         {"asynchronous": False, "synchronous": "mean"},
         {"q": "auto", "slow": 0.5, "label_split": "classes", "active": 3, "wire": "int8"},
+        {"stale": True, "deadline": 0.5, "active": 2, "batch": 8, "slow": SLOW},
     ],
     "dvfl": [
         {"aggregators": 0},

@@ -49,20 +49,41 @@ def tied_layers() -> nn.Module:
 
 
 FACTORIES: dict[str, tuple[Callable[[], nn.Module], str]] = {
-    "sequential": (lambda: mlp([6, 5, 4]), "baddbmm"),
+    "sequential": (lambda: mlp([6, 5, 4]), "plan"),
     "nested": (
         lambda: nn.Sequential(mlp([6, 5], last=nn.ReLU), nn.Linear(5, 4, bias=False)),
-        "baddbmm",
+        "plan",
     ),
     "normalised": (lambda: nn.Sequential(nn.Linear(6, 4), nn.LayerNorm(4)), "vmap"),
     "own module": (Residual, "vmap"),
     "images": (
         lambda: nn.Sequential(nn.Unflatten(1, (1, 2, 3)), nn.Conv2d(1, 3, 2), nn.Flatten()),
+        "plan",
+    ),
+    "coloured images": (
+        lambda: nn.Sequential(
+            nn.Unflatten(1, (3, 1, 2)),
+            nn.Conv2d(3, 4, 3, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d((1, 2)),
+            nn.Flatten(),
+            nn.Linear(4, 5),
+        ),
+        "plan",
+    ),
+    "convolution in groups": (
+        lambda: nn.Sequential(
+            nn.Unflatten(1, (2, 1, 3)), nn.Conv2d(2, 4, 1, groups=2), nn.Flatten()
+        ),
+        "vmap",
+    ),
+    "linear over an image": (
+        lambda: nn.Sequential(nn.Unflatten(1, (1, 2, 3)), nn.Linear(3, 2), nn.Flatten()),
         "vmap",
     ),
     "batch norm": (lambda: nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4)), "vmap"),
     "branching": (Branching, "loop"),
-    "shared activation": (shared_activation, "baddbmm"),
+    "shared activation": (shared_activation, "plan"),
     "tied layers": (tied_layers, "vmap"),
 }
 

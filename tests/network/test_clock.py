@@ -34,6 +34,21 @@ def test_equal_times_keep_the_order_in_which_they_were_asked_for() -> None:
     assert "".join(seen) == "ababab"
 
 
+def test_programs_take_turns_however_many_steps_each_of_them_needs() -> None:
+    clock, seen = Clock(), []
+
+    async def program(k: int, steps: int) -> None:
+        for _ in range(3):
+            await clock.turn(k, 3)
+            for _ in range(steps):
+                await clock.sleep_until(clock.now)  # within its turn
+            seen.append(k)
+
+    clock.run(("c", program(2, 1)), ("a", program(0, 7)), ("b", program(1, 0)))
+    assert seen == [0, 1, 2] * 3
+    assert clock.now == 0
+
+
 def test_a_signal_wakes_its_waiters_and_a_limit_ends_the_waiting() -> None:
     clock, signal = Clock(), Signal()
 

@@ -14,14 +14,16 @@ from collections.abc import Sequence
 from functools import cached_property, partial
 from typing import Annotated, Any, Literal, NamedTuple
 
-import msgspec
 import torch
 from torch import Tensor
 
+from colonnade.algorithms.cvfl_stored import Stored, numbered
+from colonnade.algorithms.cvfl_time import A_STEP, lagging, slowed
 from colonnade.common.seeds import seeded
 from colonnade.data import VerticalData
 from colonnade.errors import InputError
 from colonnade.learning import (
+    SECONDS,
     Algorithm,
     Columns,
     Epoch,
@@ -42,12 +44,17 @@ from colonnade.learning.label_split import LabelSplit, split_labels
 from colonnade.learning.side_by_side import Turn
 from colonnade.network import (
     ABSENT,
+    ALL,
+    LATEST,
     Delays,
     Group,
     Inbox,
     Network,
     Program,
+    Register,
+    Wait,
     World,
+    deadline,
     is_absent,
     local,
 )
@@ -66,24 +73,43 @@ class CVFLSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     active: int | list[str] | None = None  # so many parties, or these; none given: all
     label_split: LabelSplit = "iid"
     asynchronous: bool = True
-    synchronous: Literal["steps", "mean"] = "steps"  # how a synchronous round uses its gradients
+    # How a synchronous round uses its gradients; unless given, as steps.
+    synchronous: Literal["steps", "mean"] | None = None
     q: Annotated[float | Literal["auto"], at_least(1)] = 1.0
     # How much slower than others: by party, or one share for all active parties but the first.
     slow: float | dict[str, float] = 0.0
     single: bool = False  # one active party's labels only, and no collaborator
     decay: Annotated[float, at_least(0)] = 1e-3  # λ of the bottom nets' regulariser
     clip: Annotated[float, ABOVE_0] = 8.0  # the longest gradient of a net
+    stale: bool = False  # stored embeddings in place of late ones
+    # With `stale`, so many seconds for embeddings to come.
+    deadline: Annotated[float | None, SECONDS] = None
 
     def check(self, task: Task) -> None:
         super().check(task)
         if not task.classes:
             raise InputError('algorithm = "cvfl": learns classes, but the label is a number')
-        holders = self.holders(task)
+        self._check_pace()
         for party, share in self.slower(task).items():
-            if party not in holders:
-                raise InputError(f"slow.{party}: expected an active party: {', '.join(holders)}")
+            if party not in task.clients:
+                raise InputError(f"slow.{party}: expected a party: {', '.join(task.clients)}")
             if not 0 <= share < 1:
                 raise InputError(f"slow.{party} = {share:g}: expected a share, 0 or more, below 1")
+
+    def _check_pace(self) -> None:
+        if self.asynchronous and self.synchronous is not None:
+            raise InputError(
+                f'synchronous = "{self.synchronous}": says what a synchronous round does; set '
+                "asynchronous = false, or leave it out"
+            )
+        if self.stale and not self.asynchronous:
+            raise InputError("stale = true: a synchronous round waits for everybody; leave it out")
+        if self.stale and self.noise is not None:
+            raise InputError("stale = true: sends late embeddings without noise; leave noise out")
+        if self.deadline is not None and not self.stale:
+            raise InputError(
+                f"deadline = {self.deadline:g}: what is late is replaced with stale = true only"
+            )
 
     def holders(self, task: Task) -> tuple[str, ...]:
         """The parties among which the labels are split."""
@@ -101,7 +127,9 @@ class CVFLSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 f"active: there is no party {strange[0]!r}; expected some of "
                 f"{', '.join(task.clients)}"
             )
-        return tuple(dict.fromkeys(active))
+        if repeated := [party for i, party in enumerate(active) if party in active[:i]]:
+            raise InputError(f"active: {repeated[0]!r} stands there twice; expected it once")
+        return tuple(active)
 
     def slower(self, task: Task) -> dict[str, float]:
         """How much slower, by party."""
@@ -116,6 +144,7 @@ class Found(NamedTuple):
     loss: Tensor
     top: Tensor  # gradient of the top net [active party, 1, size]
     shares: Tensor  # gradient of each embedding [active party, clients, rows, width]
+    stored: Tensor  # whose stored embedding was used in place of a late one [active party, clients]
 
 
 class CVFL(Algorithm):
@@ -141,6 +170,10 @@ class CVFL(Algorithm):
         exact=True,
     )
     gradient = embedding.back("how the loss changes with the party's embedding")
+    late = Exchange(
+        clients, active, "an embedding that came too late, and its round", width="numbered_widths"
+    )
+    late_gradient = embedding.back("how the loss changes with a stored embedding of the party")
     top_gradient = Exchange(
         active,
         collaborator,
@@ -168,14 +201,17 @@ class CVFL(Algorithm):
         made = seeded(0, make_head, self.set.head, width, self.task.outputs)
         return sum(p.numel() for p in made.parameters())
 
+    @property
+    def numbered_widths(self) -> tuple[int, ...]:
+        return tuple(width + 1 for width in self.embedding_widths)
+
     def world(self, **facts: Any) -> World:
-        """Slow parties compute more slowly. Without `compute` of its own, a simulation counts a
-        second for whatever an active party sends."""
-        delays: Delays = facts.get("delays") or Delays()
-        if slower := self.set.slower(self.task):
-            speed = {p: delays.speed.get(p, 1.0) * (1 - share) for p, share in slower.items()}
-            compute = delays.compute or {"active": 1.0}
-            delays = msgspec.structs.replace(delays, compute=compute, speed=delays.speed | speed)
+        """Slow parties compute more slowly."""
+        passive = [party for party in self.task.clients if party not in self.active.parties]
+        slower = self.set.slower(self.task)
+        delays = slowed(facts.get("delays") or Delays(), slower, passive)
+        if self.set.stale:
+            delays = lagging(delays, passive, [*self.task.clients, *self.collaborators])
         return super().world(**{**facts, "delays": delays})
 
     def join(self, net: Network, data: VerticalData) -> None:
@@ -184,6 +220,9 @@ class CVFL(Algorithm):
         rows = split_labels(data.train.y, task.classes, holders, how, task.seed)
         pairs = zip(rows, self.active.parties, strict=False)
         self.programs = [Rows(own, party) for own, party in pairs]
+        if self.set.single:
+            seen = data.train.y[rows[0]].unique().tolist()
+            self.unseen = [label for label in range(task.classes) if label not in seen]
         super().join(net, data)
 
     def build(self, net: Network) -> None:
@@ -200,6 +239,27 @@ class CVFL(Algorithm):
             input_widths=[width] * len(self.collaborator),
             clip=clip,
         )
+
+        if self.set.stale:
+            self.stored = [
+                Stored(
+                    self.keeps(net, f"newest {k}", self.active.only(k), Register(len(one.rows))),
+                    one.rows,
+                )
+                for k, one in enumerate(self.programs)
+            ]
+
+    def remarks(self) -> list[str]:
+        found = []
+        if self.set.single and self.unseen:
+            classes = ", ".join(map(str, self.unseen))
+            found.append(
+                f"single: {self.active.parties[0]} has no row of class {classes}, which the model "
+                "could not learn"
+            )
+        if self.set.q not in ("auto", 1) and not any(map(self.amplifies, range(len(self.active)))):
+            found.append(f"q = {self.set.q:g} had no effect: no active party is slow")
+        return found
 
     async def train(self, net: Network) -> None:
         async for epoch in self.training.epochs(net, self.programs):
@@ -221,24 +281,45 @@ class CVFL(Algorithm):
             await self.update_top(batch, [(k, found)])
             to_all = self.gradient.only(src=k)
             back = await batch.send(found.shares, to_all, where=inbox.arrived)
+            if self.set.stale:
+                back = await self.hear_late(epoch, batch, h, k, found, back)
             await batch.close([(k, found.loss, self.active.only(k))])
             self.encoders.backward(h, back)  # Algorithm 2
 
     async def collect(self, epoch: Epoch, batch: Turn, h: Tensor, k: int) -> tuple[Inbox, Found]:
         """Active party k gets the embeddings of its batch, and what it finds with its labels."""
-        inbox = await batch.send(h, self.embedding.only(dst=k))
+        inbox = await batch.send(h, self.embedding.only(dst=k), wait=self.wait)
         penalty: Any = 0.0
         if self.amplifies(k):
             values = 0.5 * self.set.decay * self.encoders.squares()[:, None, None]
             penalties = await batch.send(values, self.regulariser.only(dst=k), 1)
             penalty = penalties.total()[:, 0, 0]
         factor = partial(self.factor, epoch, k)
-        joined = combine(inbox)
+        used = self.stored[k].filled(inbox, batch.rows) if self.set.stale else inbox
+        joined = combine(used)
         loss, top, gradient = self.copies.only(k).derivatives(joined.value, batch.y, self.loss)
-        scale = _scale(factor, loss, penalty)  # [active party k]
-        return inbox, Found(
-            loss, top[:, None] * scale[:, None, None], joined.share(gradient * scale[:, None, None])
-        )
+        scale = _scale(factor, loss + penalty, top, self.set.clip)  # [active party k]
+        by = scale[:, None, None]
+        shares = joined.share(gradient * by)
+        return inbox, Found(loss, top[:, None] * by, shares, used.arrived & ~inbox.arrived)
+
+    @property
+    def wait(self) -> Wait:
+        """How long an active party waits for embeddings."""
+        limit = A_STEP if self.set.deadline is None else self.set.deadline
+        return deadline(limit) if self.set.stale else ALL
+
+    async def hear_late(
+        self, epoch: Epoch, batch: Turn, h: Tensor, k: int, found: Found, back: Inbox
+    ) -> Inbox:
+        """A party that was sent no gradient sends its embedding once more, to be stored whenever it
+        arrives; and gets the gradient of its stored embedding, if that was used."""
+        message, widths = numbered(h, batch.net.round), self.late.only(dst=k)
+        late = await batch.send(message, widths, wait=LATEST, where=~back.any)
+        self.stored[k].take(late, epoch.order(k))
+        told = self.late_gradient.only(src=k)
+        more = await batch.send(found.shares, told, where=found.stored, work=0.0)
+        return _either(back, more)
 
     def amplifies(self, k: int) -> bool:
         """Whether active party k may minimise F^q."""
@@ -286,7 +367,6 @@ class CVFL(Algorithm):
         if len(self.collaborator):
             inbox = await net.send(self.global_top.as_row()[:, None], self.top.only(dst=k), 1)
             self.copies.only(k).take(inbox.total()[:, 0], inbox.any)
-            await net.meet()
 
     # -- the synchronous counterpart --------------------------------------------------------------
 
@@ -317,7 +397,7 @@ class CVFL(Algorithm):
         self, batches: Sequence[Turn], h: Sequence[Tensor], back: list[Inbox]
     ) -> None:
         """`steps`: one after the other; `mean`: one step by the mean gradient."""
-        if self.set.synchronous == "steps":
+        if self.set.synchronous != "mean":
             for one, inbox in zip(h, back, strict=True):
                 self.encoders.backward(one, inbox)
             return
@@ -339,8 +419,20 @@ class CVFL(Algorithm):
 
 
 @local
-def _scale(factor: Any, loss: Tensor, penalty: Any) -> Tensor:
-    return factor(loss + penalty)
+def _scale(factor: Any, objective: Tensor, top: Tensor, clip: float) -> Tensor:
+    """One factor for all nets, so that none learns faster than the others: not larger than makes
+    the gradient of the top net as long as `clip`. (Amplified first and clipped net by net, bottom
+    nets moved several times as far as the top net that reads them, and q = "auto" ended behind
+    q = 1.)"""
+    longest = (clip / top.norm(dim=1)).nan_to_num(1.0).clamp(min=1.0)
+    return torch.minimum(factor(objective), longest)
+
+
+@local
+def _either(back: Inbox, more: Inbox) -> Inbox:
+    """What came by the one or by the other."""
+    arrived = back.arrived | more.arrived
+    return Inbox(back.value + more.value, arrived, bool(arrived.all()), back.widths)
 
 
 @local

@@ -71,13 +71,12 @@ class Turn(Batch):
         return replace(self, rows=other.rows)
 
     async def send(
-        self, value: Any, channel: Channel, rows: int | None = None, *, where: Any = None
+        self, value: Any, channel: Channel, rows: int | None = None, **how: Any
     ) -> Inbox:
         """An exchange of this round; beside other programs, the next one begins when all parties
-        are done with it. `rows`: of a message, if not those of the batch."""
-        inbox = await self.net.send(
-            value, channel, len(self) if rows is None else rows, where=where
-        )
+        are done with it. `rows`: of a message, if not those of the batch. `how`: see
+        `Network.send`."""
+        inbox = await self.net.send(value, channel, len(self) if rows is None else rows, **how)
         if not self.alone:
             await self.net.meet()
         return inbox
@@ -197,7 +196,9 @@ class Turns:
         return self
 
     async def __anext__(self) -> Turn:
-        if self.turn is not None and self.turn.over:
+        if self.turn is None:
+            await self.net.meet()  # from here on each program has its turns
+        elif self.turn.over:
             raise StopAsyncIteration
         self.turn = await anext(self.rounds)
         self.turn.part, self.turn.program, self.turn.around = self.part, self.program, self.epoch

@@ -1,7 +1,7 @@
 """Members of equal architecture, computed together.
 
-A plain `Sequential` of `Linear` and activations is computed by batched matrix products, any other
-module by `vmap`, and what `vmap` refuses one member after the other.
+A plain `Sequential` of linear layers, convolutions, pooling and activations is computed by a plan
+(plan.py), any other module by `vmap`, and what `vmap` refuses one member after the other.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import copy
 import logging
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -18,24 +17,9 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
-from colonnade.privacy.noise import ClipRows
+from colonnade.models.plan import Linear, compute, plan_of
 
 log = logging.getLogger(__name__)
-
-ROW_BY_ROW = (  # modules that compute each row by itself, for any number of leading axes
-    nn.ReLU,
-    nn.LeakyReLU,
-    nn.Sigmoid,
-    nn.Tanh,
-    nn.GELU,
-    nn.SiLU,
-    nn.ELU,
-    nn.Softplus,
-    nn.Identity,
-    ClipRows,
-)
-
-WIDE = 16  # batched products with fewer outputs are slow
 
 
 class Cohort:
@@ -54,11 +38,11 @@ class Cohort:
         self.buffers = {k: v.detach() for k, v in buffers.items()}
         self.template = copy.deepcopy(modules[0])
         self.streams = [torch.Generator().manual_seed(seed) for seed in seeds]
-        self.plan = None if frozen else _plan(self.template)
+        self.plan = None if frozen else plan_of(self.template)
         for step in self.plan or []:
             if isinstance(step, Linear):
                 self._lay_out(step)
-        self.how = "baddbmm" if self.plan is not None else self._try_vmap(modules[0])
+        self.how = "plan" if self.plan is not None else self._try_vmap(modules[0])
 
     def only(self, k: int) -> Cohort:
         """Member k alone; its parameters and buffers are views of those here."""
@@ -75,7 +59,7 @@ class Cohort:
         if self.width is not None and x.shape[-1] != self.width:
             x = x[..., : self.width]
         if self.plan is not None:
-            return _batched_products(self.plan, parameters, x)
+            return compute(self.plan, parameters, x)
         self.template.train(training)
         if self.how == "vmap":
             return vmap(self._call)(parameters, self.buffers, x)
@@ -161,24 +145,6 @@ class Cohort:
         return state
 
 
-@dataclass(frozen=True)
-class Linear:
-    """A linear layer in a plan of batched products."""
-
-    name: str  # of its parameters, up to "weight" and "bias"
-    inputs: int
-    outputs: int
-    bias: bool
-
-    @property
-    def stored(self) -> int:
-        """Outputs with padding."""
-        return WIDE if self.inputs >= 2 * WIDE > 2 * self.outputs else self.outputs
-
-
-Plan = list[Linear | nn.Module]
-
-
 @cache
 def _tell_slow(module: str) -> None:
     """Log it once in a process, however many stacks use the module."""
@@ -193,43 +159,6 @@ def _title(module: nn.Module) -> str:
     """The class of a module, and the classes of the modules inside it."""
     inside = dict.fromkeys(type(part).__name__ for part in module.modules() if part is not module)
     return f"{type(module).__name__} ({', '.join(inside)})" if inside else type(module).__name__
-
-
-def _plan(module: nn.Module, prefix: str = "") -> Plan | None:
-    """A `Sequential` of `Linear` and activations as a list of steps; None for anything else."""
-    if type(module) is nn.Linear:
-        return [Linear(prefix, module.in_features, module.out_features, module.bias is not None)]
-    if isinstance(module, ROW_BY_ROW):
-        return [module]
-    if type(module) is not nn.Sequential:
-        return None
-    steps: Plan = []
-    linear = [part for part in module._modules.values() if type(part) is nn.Linear]
-    if len(linear) != len(set(linear)):
-        return None  # tied weights
-    for name, child in module._modules.items():  # named_children leaves out repeated modules
-        if child is None:
-            return None
-        part = _plan(child, f"{prefix}{name}.")
-        if part is None:
-            return None
-        steps.extend(part)
-    return steps
-
-
-def _batched_products(plan: Plan, parameters: dict[str, Tensor], x: Tensor) -> Tensor:
-    for step in plan:
-        if not isinstance(step, Linear):
-            x = step(x)
-            continue
-        weight = parameters[f"{step.name}weight"]  # [members, inputs, outputs]
-        if step.bias:
-            x = torch.baddbmm(parameters[f"{step.name}bias"].unsqueeze(1), x, weight)
-        else:
-            x = torch.bmm(x, weight)
-        if step.stored != step.outputs:
-            x = x[..., : step.outputs]
-    return x
 
 
 def alike(

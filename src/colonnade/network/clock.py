@@ -1,9 +1,10 @@
 """Virtual time: a deterministic scheduler for coroutines.
 
-Time is in integer nanoseconds, events are in (time, sequence) order, and sets are used nowhere, so
-a run is a function of its inputs. When no event is left and tasks still wait, that is a deadlock,
-reported with the names of these tasks. (docs/decisions/0003-our-own-scheduler.md says why none of
-the existing event loops is used.)
+Time is in integer nanoseconds, events are in (time, slot, sequence) order, and sets are used
+nowhere, so a run is a function of its inputs. A moment has slots, so that programs side by side
+take turns in one order, however many steps of the scheduler each of them needs: see `turn`. When no
+event is left and tasks still wait, that is a deadlock, reported with the names of these tasks.
+(docs/decisions/0003-our-own-scheduler.md says why none of the existing event loops is used.)
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ class _Pause:
 
     until: int | None
     signal: Signal | None = None
+    slot: int | None = None  # of the moment `until`; None: the present one, if it is now
 
     def __await__(self) -> Generator[_Pause, None, None]:
         yield self
@@ -66,7 +68,8 @@ class Clock:
 
     def __init__(self) -> None:
         self.now = 0
-        self._queue: list[tuple[int, int, Task | Callable[[], None]]] = []
+        self.slot = 0  # of this moment
+        self._queue: list[tuple[int, int, int, Task | Callable[[], None]]] = []
         self._sequence = 0
         self._tasks: list[Task] = []
 
@@ -80,6 +83,12 @@ class Clock:
 
     async def sleep_until(self, time: int) -> None:
         await _Pause(max(time, self.now))
+
+    async def turn(self, k: int, count: int) -> None:
+        """Until it is the turn of program k of so many that run side by side: in each cycle of
+        slots of this moment every program has one, in order of their numbers. What a program does
+        until its next turn happens in its slot, as long as nothing takes time."""
+        await _Pause(self.now, slot=(self.slot // count + 1) * count + k)
 
     async def wait(self, signal: Signal, until: int | None = None) -> None:
         """Wait for the signal or until the time, whichever comes first."""
@@ -109,8 +118,7 @@ class Clock:
 
     def call_at(self, time: int, action: Callable[[], None]) -> None:
         """Call a plain function at a time, such as the delivery of a message."""
-        self._sequence += 1
-        heapq.heappush(self._queue, (max(time, self.now), self._sequence, action))
+        self._push(time, action)
 
     def run(self, *programs: tuple[str, Coroutine[Any, Any, Any]]) -> list[Any]:
         """Run the programs to their end; an exception in one of them ends all."""
@@ -129,12 +137,14 @@ class Clock:
         if not self._queue:
             names = [task.name for task in self._tasks if not task.done]
             raise Deadlock(f"nothing can happen any more; waiting: {', '.join(names)}")
-        when, ticket, event = heapq.heappop(self._queue)
+        when, slot, ticket, event = heapq.heappop(self._queue)
         if not isinstance(event, Task):
             self._advance(when)
+            self.slot = slot
             event()
         elif event.ticket == ticket and not event.done:
             self._advance(when)
+            self.slot = slot
             self._go_on(event)
 
     def _advance(self, to: int) -> None:
@@ -168,12 +178,17 @@ class Clock:
             task.waiting_for = pause.signal
             task.ticket = -1
         if pause.until is not None:
-            self._resume(task, max(pause.until, self.now))
+            self._resume(task, pause.until, pause.slot)
 
-    def _resume(self, task: Task, time: int) -> None:
+    def _resume(self, task: Task, time: int, slot: int | None = None) -> None:
+        task.ticket = self._push(time, task, slot)
+
+    def _push(self, time: int, event: Task | Callable[[], None], slot: int | None = None) -> int:
         self._sequence += 1
-        task.ticket = self._sequence
-        heapq.heappush(self._queue, (time, self._sequence, task))
+        if slot is None:
+            slot = 0 if time > self.now else self.slot
+        heapq.heappush(self._queue, (max(time, self.now), slot, self._sequence, event))
+        return self._sequence
 
 
 class WallClock(Clock):

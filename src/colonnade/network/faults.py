@@ -179,7 +179,8 @@ class Catastrophe(Fault, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 class Trace(Fault, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Replays a recording (`.npz`): arrays `sent:a>b` and `arrived:a>b` [exchanges, receivers,
-    slots] and `alive:a` [rounds, members]. A trace that is shorter than the run starts again."""
+    slots] and `alive:a` [rounds, members]; those of programs that ran side by side begin with
+    `program 0/` and the like. A trace that is shorter than the run starts again."""
 
     path: str
 

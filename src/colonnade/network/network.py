@@ -71,6 +71,7 @@ class Network(ABC):
         self.step = 0
         self.ledger = Ledger()
         self.everyone = Group("everyone", world.parties, "owner")
+        self.turn = (0, 1)  # which of how many programs that run side by side
         self.unhurried = False  # in a loop of rounds that is worth waiting for everybody
         self.loop_began = 0  # the round with which the newest loop of rounds began
         # Column holders whose columns are left out: they say nothing of them, and do all else.
@@ -161,8 +162,9 @@ class Network(ABC):
 
     async def meet(self) -> None:
         """In virtual time the parties of a program may be at different moments: all go on when the
-        last of them has come so far. So programs side by side are in the same order on every
-        engine. Real parties do not wait."""
+        last of them has come so far, and of several programs at one moment each in its turn. So
+        programs side by side are in the same order on every engine, also where nothing takes time.
+        Real parties do not wait."""
         self.step += 1
 
     # -- versions of the model; in a simulation every party keeps every version -------------------
@@ -386,7 +388,7 @@ class Network(ABC):
         children = []
         for k in range(count):
             child = self._child(self._beside(f"{self.program}/{self._children + k}"), self.at)
-            child.origin = self.at.beside(k)
+            child.origin, child.turn = self.at.beside(k), (k, count)
             child.resume_at = max(child.resume_at, self.rounds_by_program.get(child.origin, 0))
             child._samplers[child.phase] = self._shared.sampler()
             child._rounds_before = self._rounds_before + self.rounds_begun

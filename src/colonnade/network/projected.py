@@ -89,6 +89,7 @@ class ProjectedNetwork(OnePartyNetwork):
         await self._until(lambda: all(key in self.mail.letters for key in keys), None)
         for key in keys:
             self.mail.letters.pop(key)
+        await self.clock.turn(*self.turn)
 
     async def concurrently(self, *programs: Run | Program) -> None:
         runs = [self._run_of(program) for program in programs]

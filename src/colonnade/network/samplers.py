@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 from typing import Protocol
 
@@ -27,6 +28,7 @@ class Passage:
 
 
 CLEAR = Passage(None, None)
+PROGRAM = "program "  # and its number: whose masks these are, in a trace
 
 
 class Shared(Protocol):
@@ -85,6 +87,21 @@ class Readers:
 
     def settle(self) -> None:
         self.history.settle()
+
+
+@dataclass(frozen=True)
+class InTurn:
+    """The programs' samplers by number, each going on where it was when programs last ran side by
+    side."""
+
+    of: Callable[[int], Sampler]
+    given: Iterator[int] = field(default_factory=count)
+
+    def sampler(self) -> Sampler:
+        return self.of(next(self.given))
+
+    def settle(self) -> None:
+        """Each keeps its own place."""
 
 
 class Calm:
@@ -238,11 +255,10 @@ class CatastropheFaults:
 class TraceReplay:
     """Replays recorded masks, exchange by exchange."""
 
-    def __init__(
-        self, masks: dict[str, np.ndarray], position: dict[str, int] | None = None
-    ) -> None:
+    def __init__(self, masks: dict[str, np.ndarray]) -> None:
         self.masks = masks
-        self.position = position or {}
+        self.position: dict[str, int] = {}
+        self.programs: dict[int, TraceReplay] = {}
 
     def exchange(self, links: Links, round: int, again: bool = False) -> Passage:
         pair = f"{links.src.name}>{links.dst.name}"
@@ -258,7 +274,9 @@ class TraceReplay:
         return self._row(f"alive:{group.name}", round, (len(group),))
 
     def side_by_side(self, seed: int) -> Shared:
-        return Copies(lambda: TraceReplay(self.masks, dict(self.position)))
+        return InTurn(
+            lambda k: self.programs.setdefault(k, TraceReplay(_of_program(self.masks, k)))
+        )
 
     def _row(self, key: str, k: int, shape: tuple[int, ...]) -> Mask:
         recorded = self.masks.get(key)
@@ -275,6 +293,7 @@ class Recorder:
     def __init__(self, sampler: Sampler) -> None:
         self.sampler = sampler
         self.rows: dict[str, list[np.ndarray]] = {}
+        self.programs: dict[int, Recorder] = {}
 
     def exchange(self, links: Links, round: int, again: bool = False) -> Passage:
         passage = self.sampler.exchange(links, round, again)
@@ -296,9 +315,42 @@ class Recorder:
         return mask
 
     def side_by_side(self, seed: int) -> Shared:
-        """What programs side by side draw is not recorded: a trace has one order."""
-        return self.sampler.side_by_side(seed)
+        """What each of the programs side by side draws is recorded under its number."""
+        shared = self.sampler.side_by_side(seed)
+
+        def recorder(k: int) -> Sampler:
+            one = self.programs.setdefault(k, Recorder(Calm()))
+            one.sampler = shared.sampler()
+            return one
+
+        return Recorded(recorder, shared=shared)
+
+    def masks(self) -> dict[str, np.ndarray]:
+        own = {key: np.stack(rows) for key, rows in self.rows.items()}
+        return own | {
+            f"{PROGRAM}{k}/{key}": mask
+            for k, program in self.programs.items()
+            for key, mask in program.masks().items()
+        }
 
     def save(self, path: Path) -> None:
         with path.open("wb") as file:
-            np.savez_compressed(file, **{key: np.stack(rows) for key, rows in self.rows.items()})  # pyright: ignore[reportArgumentType]
+            np.savez_compressed(file, **self.masks())  # pyright: ignore[reportArgumentType]
+
+
+@dataclass(frozen=True)
+class Recorded(InTurn):
+    """While they are recorded."""
+
+    shared: Shared = field(kw_only=True)
+
+    def settle(self) -> None:
+        self.shared.settle()
+
+
+def _of_program(masks: dict[str, np.ndarray], k: int) -> dict[str, np.ndarray]:
+    """What was recorded of one of several programs; of a trace without programs, everything."""
+    if not any(key.startswith(PROGRAM) for key in masks):
+        return masks
+    mine = f"{PROGRAM}{k}/"
+    return {key.removeprefix(mine): mask for key, mask in masks.items() if key.startswith(mine)}

@@ -137,6 +137,7 @@ class StackedNetwork(Network):
         self._time[:] = self._time.max()
         if self.clock is not None:
             await self.clock.sleep_until(int(self._time[0]))
+            await self.clock.turn(*self.turn)
 
     async def _until_ready(self, group: Group) -> None:
         """Other programs go first as long as the members are not done with what came before: a

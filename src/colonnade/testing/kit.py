@@ -91,11 +91,6 @@ class AlgorithmKit:
     def learnt(cls) -> Trained:
         return stacked(cls._method(cls.learns), digits())
 
-    @classmethod
-    def _order(cls) -> dict[str, Any]:
-        """Programs side by side of which some wait for nobody have an order if things take time."""
-        return {"delays": DELAYS} if cls.algorithm.side_by_side else {}
-
     @pytest.fixture
     def double_precision(self) -> Iterator[None]:
         """A gradient that is zero but for rounding, as that of what batch normalisation takes away
@@ -141,9 +136,9 @@ class AlgorithmKit:
     def test_every_variant_trains_the_same_model_on_both_engines(
         self, variant: Mapping[str, Any]
     ) -> None:
-        facts = {"fault": Client(name="client", down=0.3, up=0.3, when="always"), **self._order()}
-        one = stacked(self.settings(2, **variant), digits(300), **facts)
-        each = projected(self.settings(2, **variant), digits(300), **facts)
+        fault = Client(name="client", down=0.3, up=0.3, when="always")
+        one = stacked(self.settings(2, **variant), digits(300), fault=fault)
+        each = projected(self.settings(2, **variant), digits(300), fault=fault)
         assert difference(one, each) < 1e-6
         same_result(one, each)
 
@@ -160,14 +155,15 @@ class AlgorithmKit:
         self._same_run(one, over_zenoh(self.settings(2), digits(300), tmp_path))
 
     def _same_run(self, one: Trained, each: dict[str, Trained]) -> None:
-        """Where nothing takes time, whoever of several programs is ready first comes first, and
-        the weights differ."""
+        """Real parties do not wait for the turn of a program: whoever of several is ready first
+        comes first, and the weights differ."""
         if not self.algorithm.side_by_side:
             same_run(one, each)
             return
         same_result(one, each, within=1.0)
         sent = set[tuple[str, str, str]]().union(*(t.net.ledger.kinds() for t in each.values()))
-        assert sent == one.net.ledger.kinds()
+        late = {ends for ends in one.net.ledger.kinds() if ends[0].startswith("late")}
+        assert sent - late == one.net.ledger.kinds() - late  # what is late, real time decides
 
     @pytest.mark.parametrize("share", [0.35, 0.8])
     def test_parties_that_start_again_go_on_as_if_nothing_had_happened(
@@ -222,14 +218,12 @@ class AlgorithmKit:
         y = (x[:, 0] + x[:, 40] + x[:, 169] > 0).long()
         columns = [range(30), range(30, 150), range(150, 170)]
         data = from_arrays(x.numpy(), y.numpy(), columns=[list(c) for c in columns])
-        facts = {"fault": Client(name="client", down=0.3, up=0.3), **self._order()}
-        one = stacked(self.settings(2), data, **facts)
-        each = projected(self.settings(2), data, **facts)
+        fault = Client(name="client", down=0.3, up=0.3)
+        one = stacked(self.settings(2), data, fault=fault)
+        each = projected(self.settings(2), data, fault=fault)
         assert difference(one, each) < 1e-6
 
     def test_a_recorded_trace_gives_the_run_it_was_recorded_from(self, tmp_path: Path) -> None:
-        if self.algorithm.side_by_side:
-            pytest.skip("what programs side by side meet has no one order, and is not recorded")
         original = Client(name="client", down=0.3, up=0.3)
         algorithm, net = build(self.settings(2), digits(300), 0, fault=original)
         recorder = Recorder(net._sampler)
