@@ -123,7 +123,6 @@ class CVFL(Algorithm):
     settings = CVFLSettings
     set: CVFLSettings
     side_by_side = True
-    deployed = False
     optional = ("collaborator",)
     clients = Columns()
     active = LabelHolders(
@@ -200,7 +199,8 @@ class CVFL(Algorithm):
                 programs = [Program(partial(self.lead, epoch, k), name) for k, name in active]
             else:
                 programs = [partial(self.lead_together, epoch)]
-            await net.concurrently(*programs)
+            await net.concurrently(*programs, counter=self.counter.only(0))
+            await self.fetch(net, *range(len(self.active)))  # so that all have the same top net
 
     # -- Algorithm 1: an active party -------------------------------------------------------------
 
@@ -214,7 +214,7 @@ class CVFL(Algorithm):
             to_all = self.gradient.only(src=k)
             back = await batch.send(found.shares, to_all, where=inbox.arrived)
             await batch.close([(k, found.loss, self.active.only(k))])
-            self.encoders.backward(h, back)  # Algorithm 2
+            self.encoders.backward(h, back, back.any & batch.once("bottom"))  # Algorithm 2
 
     async def collect(self, epoch: Epoch, batch: Turn, h: Tensor, k: int) -> tuple[Inbox, Found]:
         """Active party k gets the embeddings of its batch, and what it finds with its labels."""
@@ -263,19 +263,20 @@ class CVFL(Algorithm):
         for k, one in found:
             came.append(await batch.send(one.top, self.top_gradient.only(src=k), 1))
             if not mean:
-                self.global_top.step(came[-1].total()[:, 0], came[-1].any)
+                new = came[-1].any & batch.once(f"top {k}")
+                self.global_top.step(came[-1].total()[:, 0], new)
         if mean:
             gradient, anything = _mean(came)
-            self.global_top.step(gradient, anything)
+            self.global_top.step(gradient, anything & batch.once("top"))
         for (k, _), inbox in zip(found, came, strict=True):
             newest = self.global_top.as_row()[:, None]
             back = await batch.send(newest, self.top.only(dst=k), 1, where=inbox.any)
             self.copies.only(k).take(back.total()[:, 0], back.any)
 
-    async def fetch(self, net: Network, k: int) -> None:
-        """Active party k asks for the newest top net; without an answer it goes on with its own
-        copy."""
-        if len(self.collaborator):
+    async def fetch(self, net: Network, *parties: int) -> None:
+        """Active parties ask for the newest top net; without an answer they go on with their own
+        copies."""
+        for k in parties if len(self.collaborator) else ():
             inbox = await net.send(self.global_top.as_row()[:, None], self.top.only(dst=k), 1)
             self.copies.only(k).take(inbox.total()[:, 0], inbox.any)
             await net.meet()
@@ -286,7 +287,7 @@ class CVFL(Algorithm):
         """All active parties in every round, which ends with the slowest of them."""
         parties = range(len(self.active))
         orders = [epoch.order(k) for k in parties]
-        epoch.ended = len(parties) - 1  # one program for all
+        epoch.ended = set(parties[1:])  # one program for all
         for k in parties:
             await self.fetch(net, k)
         async for first in epoch.rounds(net, 0, self.counter):
@@ -309,12 +310,14 @@ class CVFL(Algorithm):
         self, batches: Sequence[Turn], h: Sequence[Tensor], back: list[Inbox]
     ) -> None:
         """`steps`: one after the other; `mean`: one step by the mean gradient."""
+        new = batches[0].once("bottom")
         if self.set.synchronous == "steps":
             for one, inbox in zip(h, back, strict=True):
-                self.encoders.backward(one, inbox)
+                self.encoders.backward(one, inbox, inbox.any & new)
             return
         every = self.encoders(_side_by_side([batch.x for batch in batches]))
-        self.encoders.backward(every, *_joined(back))
+        gradient, anything = _joined(back)
+        self.encoders.backward(every, gradient, anything & new)
 
     # -- prediction -------------------------------------------------------------------------------
 

@@ -63,7 +63,6 @@ class Algorithm(ABC):
     settings: ClassVar[type[Settings]] = Settings
     exchanges: ClassVar[tuple[Exchange, ...]]  # what the class declares, and the decisions
     pooled: ClassVar[bool] = False  # one party holds all columns
-    deployed: ClassVar[bool] = True  # real federations can run it
     optional: ClassVar[tuple[str, ...]] = ()  # groups that some settings do without
     led: ClassVar[bool] = True  # by who holds the labels; else all are equal
     outside: ClassVar[tuple[str, ...]] = ()  # groups that only use the model

@@ -90,7 +90,7 @@ class ProjectedNetwork(OnePartyNetwork):
         for key in keys:
             self.mail.letters.pop(key)
 
-    async def concurrently(self, *programs: Run | Program) -> None:
+    async def concurrently(self, *programs: Run | Program, counter: Group | None = None) -> None:
         runs = [self._run_of(program) for program in programs]
         children = self._children_of(len(programs))
         tasks = [

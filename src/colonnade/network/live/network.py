@@ -61,6 +61,7 @@ class Live(CommittingNetwork):
         while True:
             await self.attend(lambda: key in letters or self._lacks(decider), lambda: [decider])
             if key not in letters:
+                self.check_over()
                 raise self.rejoin()
             decision = letters.pop(key)
             if (
@@ -88,15 +89,18 @@ class Live(CommittingNetwork):
 
     # -- programs side by side --------------------------------------------------------------------
 
-    async def concurrently(self, *programs: Run | Program) -> None:
+    async def concurrently(self, *programs: Run | Program, counter: Group | None = None) -> None:
         children = self._children_of(len(programs))
         self.post.reach(self.at)
         self.post.beat_all()
-        siblings = Siblings(len(programs))
-        pairs = list(zip(programs, children, strict=True))
+        leaders = [self._leader_of(program) for program in programs]
+        siblings = Siblings(self, leaders, None if counter is None else counter.parties[0])
         self.unattended = True
         try:
-            runs = [self._side_by_side(program, child, siblings) for program, child in pairs]
+            runs = [
+                self._side_by_side(k, programs[k], child, siblings)
+                for k, child in enumerate(children)
+            ]
             named = zip(children, runs, strict=True)
             tasks = [self.clock.spawn(run, f"{self.party}: {c.program}") for c, run in named]
             await self.clock.join(tasks)
@@ -110,29 +114,39 @@ class Live(CommittingNetwork):
         self.post.reach(self.at)
         self.post.beat_all()
 
-    def _side_by_side(
-        self, program: Run | Program, child: Self, siblings: Siblings
-    ) -> Coroutine[Any, Any, None]:
-        """One of the programs, to its end, with its own leader or that of this program."""
-        run: Callable[[Live], Coroutine[Any, Any, None]] = self._run_of(program)
+    def _leader_of(self, program: Run | Program) -> str | None:
         leader = self.leader
         if isinstance(program, Program):
             leader = program.leading_party(self.world)
+        if leader not in (None, self.party) and leader not in self.post.peers:
+            raise ValueError(f"{leader} leads a program, but is not a neighbour of {self.party}")
+        return leader
+
+    def _side_by_side(
+        self, number: int, program: Run | Program, child: Self, siblings: Siblings
+    ) -> Coroutine[Any, Any, None]:
+        """One of the programs, to its end, with its own leader or that of this program."""
+        run: Callable[[Live], Coroutine[Any, Any, None]] = self._run_of(program)
+        leader = siblings.leaders[number]
         if leader is None:  # it has the generation of this program
             child.leader = None
-            return siblings.run(self.post, run(child))
-        if leader != self.party and leader not in self.post.peers:
-            raise ValueError(f"{leader} leads a program, but is not a neighbour of {self.party}")
+            return siblings.run(number, run(child))
         led = child.led = self.post.open(child.origin, leader)
 
         def fresh() -> Live:
             net = self._child(self._beside(child.program), child.origin)
             net.led, net.leader, net.mail, net.began_in = led, leader, led.mail, led.generation
+            net.is_over = lambda: siblings.is_over(number)
+            net.check_over()
             return net
 
         if leader == self.party:
-            return siblings.run(self.post, lead(self.post, led, fresh, run, child.resume_at))
-        return follow(self.post, led, fresh, run, around=self, siblings=siblings)
+            whole = lead(self.post, led, fresh, run, child.resume_at)
+        else:
+            whole = follow(
+                self.post, led, fresh, run, around=self, siblings=siblings, number=number
+            )
+        return siblings.run(number, whole)
 
     def _beside(self, program: str) -> Self:
         child = type(self)(self.post, program, patience=self.patience)
@@ -157,6 +171,7 @@ class Live(CommittingNetwork):
     async def _catch_up(self, left: int) -> None:
         await self.clock.sleep_until(self.clock.now)  # let in what has come meanwhile
         self.check_generation()
+        self.check_over()
         if self._inner and self.leader is None:
             return  # a part of a validation or of an answer would be worse than a late one
         ahead = self.rounds_to_follow()
