@@ -79,14 +79,36 @@ class CVFLSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         if not task.classes:
             raise InputError('algorithm = "cvfl": learns classes, but the label is a number')
         holders = self.holders(task)
+        self._check_players(task, holders)
         for party, share in self.slower(task).items():
             if party not in holders:
                 raise InputError(f"slow.{party}: expected an active party: {', '.join(holders)}")
             if not 0 <= share < 1:
                 raise InputError(f"slow.{party} = {share:g}: expected a share, 0 or more, below 1")
 
+    def _check_players(self, task: Task, holders: Sequence[str]) -> None:
+        """What a federation file may say of the roles."""
+        if "collaborator" not in task.players:
+            return
+        if self.single:
+            raise InputError("single = true: is for experiments; give one party the role 'active'")
+        count = len(task.players["collaborator"])
+        if count > 1 or (not count and len(holders) > 1):
+            raise InputError(
+                f"parties: {count or 'none'} of them have the role 'collaborator'; where several "
+                "parties hold labels, one holds the top net"
+            )
+
     def holders(self, task: Task) -> tuple[str, ...]:
         """The parties among which the labels are split."""
+        if "active" in task.players:  # a federation file names them
+            named = task.players["active"]
+            if self.active not in (None, len(named), list(named)):
+                raise InputError(
+                    f"active = {self.active}: but the role 'active' is that of {', '.join(named)}; "
+                    "leave it out"
+                )
+            return named
         active = len(task.clients) if self.active is None else self.active
         if isinstance(active, int):
             if not 1 <= active <= len(task.clients):

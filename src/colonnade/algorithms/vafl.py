@@ -70,11 +70,11 @@ class VAFL(Algorithm):
         rows, own = torch.arange(self.task.rows["train"]), self.set.order == "own"
         programs = [Rows(rows, client if own else "clients") for client in self.clients.parties]
         async for epoch in self.training.epochs(net, programs):
-            clients = enumerate(self.clients.parties)
-            await net.concurrently(
-                *[Program(partial(self.visit, epoch, i), client) for i, client in clients],
-                counter=self.server,
-            )
+            visits = [
+                Program(partial(self.visit, epoch, i), client, (client, *self.server.parties))
+                for i, client in enumerate(self.clients.parties)
+            ]
+            await net.concurrently(*visits, counter=self.server)
 
     async def visit(self, epoch: Epoch, i: int, net: Network) -> None:
         """Client i at its own pace."""

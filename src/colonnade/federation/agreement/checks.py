@@ -38,7 +38,7 @@ def roles(parties: tuple[PartySpec, ...], known: Roles) -> None:
         if role not in known.optional and not any(role in party.roles for party in parties):
             raise InputError(f"parties: nobody has the role {role!r}, which this method needs")
     holders = [party.name for party in parties if known.labels and known.labels in party.roles]
-    if len(holders) > 1:
+    if len(holders) > 1 and not known.several:
         raise InputError(
             f"parties: {' and '.join(holders)} have the role {known.labels!r}; one party holds the "
             "labels"

@@ -68,7 +68,7 @@ class Federation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def leader(self) -> str | None:
-        """The party that holds the labels; None where all do."""
+        """The party that holds the labels, or the first that holds some; None where nobody leads."""
         return self.playing(self.roles.labels)[0] if self.roles.labels else None
 
     @property
@@ -78,7 +78,7 @@ class Federation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def label_holders(self) -> tuple[str, ...]:
-        return (self.leader,) if self.leader else self.algorithm().labels.parties
+        return self.playing(self.roles.labels or "") or self.algorithm().labels.parties
 
     def party(self, name: str) -> PartySpec:
         for party in self.parties:

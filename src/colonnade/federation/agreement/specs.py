@@ -14,6 +14,7 @@ from colonnade.data.rows import RowSplit, split_rows
 from colonnade.errors import InputError
 from colonnade.federation.keys.names import host_names
 from colonnade.learning.algorithm import Algorithm
+from colonnade.learning.declare import LabelHolders, Members, declared
 from colonnade.learning.task import Task
 from colonnade.network.spec import GraphSpec
 
@@ -28,6 +29,7 @@ class Roles:
     labels: str | None  # None: all column holders have them, and nobody leads
     others: tuple[str, ...]
     optional: tuple[str, ...]
+    several: bool = False  # parties may hold labels, each those of its own rows
 
     @classmethod
     def of(cls, kind: type[Algorithm]) -> Roles:
@@ -40,7 +42,8 @@ class Roles:
         known = (columns, labels, *kind.outside)
         drawn = [g.name for g in plays.groups if set(g.parties) <= set(plays.columns.parties)]
         others = tuple(g.name for g in plays.groups if g.name not in (*known, *drawn))
-        return cls(columns, labels, others, kind.optional)
+        several = any(isinstance(one, LabelHolders) for one in declared(kind, Members))
+        return cls(columns, labels, others, kind.optional, several)
 
     @property
     def all(self) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -32,10 +32,11 @@ class Siblings:
     its leader may crash, return and take up rounds that it has not kept. The counter, if there is
     one, waits for no leader that is away once another program has ended and all others, too."""
 
-    def __init__(self, around: Live, leaders: Sequence[str | None], counter: str | None) -> None:
-        """`around`: the network on which they were just started."""
+    def __init__(self, around: Live, leaders: Mapping[int, str | None], counter: str | None) -> None:
+        """`around`: the network on which they were just started. `leaders`: by the number of the
+        program, of those in which this party has a part."""
         self.post, self.leaders, self.counter = around.post, leaders, counter
-        self.running = dict.fromkeys(range(len(leaders)))
+        self.running = dict.fromkeys(leaders)
         self.after = around.origin.at(around.rounds_begun, around.step + 1)  # when all have ended
 
     async def run(self, number: int, program: Coroutine[Any, Any, Any]) -> None:

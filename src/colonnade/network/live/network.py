@@ -80,11 +80,13 @@ class Live(CommittingNetwork):
         return SystemRandomness()
 
     def _decide(self, decision: Tensor, links: Links, kind: str) -> list[float]:
+        told = np.array([[party in self.parties] for party in self.everyone.parties])
         for receiver, party in enumerate(self.everyone.parties):
-            if party in self.post.peers:
+            if party in self.post.peers and told[receiver]:
                 self._hand_over(self._header(links, 0, receiver, kind), decision, party, 0)
         self.post.reach(self.at)
-        self.ledger.add(self.phase, kind, links, None, decision.numel() * DECISION_BYTES)
+        counted = None if told.all() else told
+        self.ledger.add(self.phase, kind, links, counted, decision.numel() * DECISION_BYTES)
         return decision.tolist()
 
     # -- programs side by side --------------------------------------------------------------------
@@ -93,16 +95,18 @@ class Live(CommittingNetwork):
         children = self._children_of(len(programs))
         self.post.reach(self.at)
         self.post.beat_all()
-        leaders = [self._leader_of(program) for program in programs]
+        mine = {k: program for k, program in enumerate(programs) if self._has_part(program)}
+        leaders = {k: self._leader_of(program) for k, program in mine.items()}
         siblings = Siblings(self, leaders, None if counter is None else counter.parties[0])
         self.unattended = True
         try:
-            runs = [
-                self._side_by_side(k, programs[k], child, siblings)
-                for k, child in enumerate(children)
+            tasks = [
+                self.clock.spawn(
+                    self._side_by_side(k, programs[k], children[k], siblings),
+                    f"{self.party}: {children[k].program}",
+                )
+                for k in siblings.running
             ]
-            named = zip(children, runs, strict=True)
-            tasks = [self.clock.spawn(run, f"{self.party}: {c.program}") for c, run in named]
             await self.clock.join(tasks)
             self.check_generation()
         finally:
@@ -113,6 +117,10 @@ class Live(CommittingNetwork):
         self._joined(children)
         self.post.reach(self.at)
         self.post.beat_all()
+
+    def _has_part(self, program: Run | Program) -> bool:
+        parties = program.parties if isinstance(program, Program) else None
+        return parties is None or self.party in parties
 
     def _leader_of(self, program: Run | Program) -> str | None:
         leader = self.leader
@@ -133,8 +141,11 @@ class Live(CommittingNetwork):
             return siblings.run(number, run(child))
         led = child.led = self.post.open(child.origin, leader)
 
+        parties = program.parties if isinstance(program, Program) else None
+
         def fresh() -> Live:
             net = self._child(self._beside(child.program), child.origin)
+            net.parties = parties or self.parties
             net.led, net.leader, net.mail, net.began_in = led, leader, led.mail, led.generation
             net.is_over = lambda: siblings.is_over(number)
             net.check_over()
@@ -152,6 +163,7 @@ class Live(CommittingNetwork):
         child = type(self)(self.post, program, patience=self.patience)
         child.surrounding, child.began_in, child.impatient = self, None, self.impatient
         child.led, child.leader, child.mail = self.led, self.leader, self.mail
+        child.parties = self.parties
         return child
 
     # -- rounds -----------------------------------------------------------------------------------
@@ -185,7 +197,8 @@ class Live(CommittingNetwork):
         begun = self.origin.at(self.rounds_begun + 1, 0)
         before = self.origin.at(self.rounds_begun, 0)
         self.post.reach(begun)
-        for party in self.post.present():
+        there = [party for party in self.post.present() if party in self.parties]
+        for party in there:
             if not self.post.peers[party].told.reached(before):
                 self.post.peers[party].told = begun
                 self.post.tell(party, HEARTBEAT, begun)
@@ -196,7 +209,7 @@ class Live(CommittingNetwork):
         if self.unhurried and not self.impatient:
             await self.everybody(lambda party: self.post.peers[party].reached(wanted))
             return
-        await self.patiently(self.post.present(), wanted, begun, alone=self.impatient)
+        await self.patiently(there, wanted, begun, alone=self.impatient)
 
     # -- exchanges --------------------------------------------------------------------------------
 

@@ -131,9 +131,12 @@ class Post:
 
     # -- programs and their generations -----------------------------------------------------------
 
-    def open(self, origin: ProgramCounter, leader: str) -> LedProgram:
-        """This party starts a program with a leader of its own, side by side with others."""
-        program = self.programs.open(origin, leader)
+    def open(
+        self, origin: ProgramCounter, leader: str, parties: tuple[str, ...] | None = None
+    ) -> LedProgram:
+        """This party starts a program with a leader of its own, side by side with others.
+        `parties`: those that have a part in it, if not all."""
+        program = self.programs.open(origin, leader, parties)
         self.programs.forget_passed(self.positions.reached)
         for message in self.programs.early(origin):
             self.reception.use_early(*message)
@@ -194,8 +197,9 @@ class Post:
     def beat(self, to: str) -> None:
         """Tell how far this party is, in each of its programs."""
         for counter in list(self.positions.values()) or [BEGINNING]:
-            self.peers[to].told = counter
-            self.tell(to, HEARTBEAT, counter)
+            if self.programs.of(counter).is_for(to):
+                self.peers[to].told = counter
+                self.tell(to, HEARTBEAT, counter)
 
     def beat_all(self) -> None:
         for party in self.present():
@@ -206,6 +210,8 @@ class Post:
         self.tell(to, HEARTBEAT, self.positions.get(MAIN, BEGINNING), self.greeting)
         for branch, counter in self.positions.items():
             program = self.programs.of(counter)
+            if not program.is_for(to):
+                continue
             if branch != MAIN:
                 self.tell(to, HEARTBEAT, counter)
             if program.leader == self.party and program.generation:
