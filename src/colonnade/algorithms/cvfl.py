@@ -344,14 +344,16 @@ class CVFL(Algorithm):
     # -- prediction -------------------------------------------------------------------------------
 
     async def predict(self, net: Network, part: Part) -> Tensor:
-        """The first active party asks. It takes the collaborator's newest top net, or its own copy
-        if that does not come; an embedding that does not come counts as zeros."""
-        await self.fetch(net, 0)
+        """An active party asks. It takes the collaborator's newest top net, or its own copy if that
+        does not come; an embedding that does not come counts as zeros."""
+        k = part.asker
+        if net.phase == "inference":  # an epoch has ended with it
+            await self.fetch(net, k)
         logits = []
         async for batch in net.rounds(part.in_order(self.predict_rows(net))):
             h = self.encoders.predict(batch.x)
-            inbox = await net.send(h, self.embedding.only(dst=0), len(batch))
-            logits.append(self.copies.only(0).predict(combine(inbox).value)[0])
+            inbox = await net.send(h, self.embedding.only(dst=k), len(batch))
+            logits.append(self.copies.only(k).predict(combine(inbox).value)[0])
         return torch.cat(logits)
 
 

@@ -80,7 +80,7 @@ class Live(CommittingNetwork):
         return SystemRandomness()
 
     def _decide(self, decision: Tensor, links: Links, kind: str) -> list[float]:
-        told = np.array([[party in self.parties] for party in self.everyone.parties])
+        told = np.array([[self.led.is_for(party)] for party in self.everyone.parties])
         for receiver, party in enumerate(self.everyone.parties):
             if party in self.post.peers and told[receiver]:
                 self._hand_over(self._header(links, 0, receiver, kind), decision, party, 0)
@@ -139,13 +139,11 @@ class Live(CommittingNetwork):
         if leader is None:  # it has the generation of this program
             child.leader = None
             return siblings.run(number, run(child))
-        led = child.led = self.post.open(child.origin, leader)
-
         parties = program.parties if isinstance(program, Program) else None
+        led = child.led = self.post.open(child.origin, leader, parties)
 
         def fresh() -> Live:
             net = self._child(self._beside(child.program), child.origin)
-            net.parties = parties or self.parties
             net.led, net.leader, net.mail, net.began_in = led, leader, led.mail, led.generation
             net.is_over = lambda: siblings.is_over(number)
             net.check_over()
@@ -163,7 +161,6 @@ class Live(CommittingNetwork):
         child = type(self)(self.post, program, patience=self.patience)
         child.surrounding, child.began_in, child.impatient = self, None, self.impatient
         child.led, child.leader, child.mail = self.led, self.leader, self.mail
-        child.parties = self.parties
         return child
 
     # -- rounds -----------------------------------------------------------------------------------
@@ -197,7 +194,7 @@ class Live(CommittingNetwork):
         begun = self.origin.at(self.rounds_begun + 1, 0)
         before = self.origin.at(self.rounds_begun, 0)
         self.post.reach(begun)
-        there = [party for party in self.post.present() if party in self.parties]
+        there = list(filter(self.led.is_for, self.post.present()))
         for party in there:
             if not self.post.peers[party].told.reached(before):
                 self.post.peers[party].told = begun

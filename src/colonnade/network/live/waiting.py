@@ -57,7 +57,6 @@ class WaitingNetwork(OnePartyNetwork):
         self.post, self.patience = post, patience
         self.surrounding: WaitingNetwork | None = None  # the network of the program that started it
         self.is_over: Callable[[], bool] = lambda: False  # without the leader of this program
-        self.parties = self.world.parties  # those that have a part in this program
         self.led: LedProgram = post.main
         self.leader = post.leader
         self.began_in: int | None = post.generation  # None: as the surrounding program
