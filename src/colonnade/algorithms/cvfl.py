@@ -222,7 +222,7 @@ class CVFL(Algorithm):
             else:
                 programs = [partial(self.lead_together, epoch)]
             await net.concurrently(*programs, counter=self.counter.only(0))
-            await self.fetch(net, *range(len(self.active)))  # so that all have the same top net
+            await self.fetch(net, *range(1, len(self.active)))  # the first one does so to validate
 
     # -- Algorithm 1: an active party -------------------------------------------------------------
 
@@ -346,10 +346,8 @@ class CVFL(Algorithm):
     async def predict(self, net: Network, part: Part) -> Tensor:
         """An active party asks. It takes the collaborator's newest top net, or its own copy if that
         does not come; an embedding that does not come counts as zeros."""
-        k = part.asker
-        if net.phase == "inference":  # an epoch has ended with it
-            await self.fetch(net, k)
-        logits = []
+        k, logits = part.asker, []
+        await self.fetch(net, k)
         async for batch in net.rounds(part.in_order(self.predict_rows(net))):
             h = self.encoders.predict(batch.x)
             inbox = await net.send(h, self.embedding.only(dst=k), len(batch))
