@@ -91,6 +91,7 @@ class TrainingMember:
         self.rounds_by_program: dict[ProgramCounter, int] = {}  # of programs side by side
         self.new = False  # without a checkpoint, and before its first round
         self.version_before: Any = None  # of the model that an earlier process used
+        self.generation_before = 0  # of the leader, as an earlier process knew it
         self._seen = Tally(log, first=CHANGES)
         self._leaving = False  # because it cannot work with the others
 
@@ -157,6 +158,7 @@ class TrainingMember:
         log.info("%s: going on from its checkpoint: %s", self.party, far)
         self.attendance.restore(kept.get("attendance"))
         self.version_before = kept.get("version")
+        self.generation_before = kept.get("generation", 0)
         missed = kept.get("missed", [])
         self.post.missed = {ProgramCounter(o): set(names) for o, names in missed}
         self.state.round = min(net.resume_at, self.state.rounds)
@@ -164,7 +166,8 @@ class TrainingMember:
     def facts(self) -> dict[str, Any]:
         """What a checkpoint holds of this party beside the algorithm's state."""
         missed = [[list(o), sorted(names)] for o, names in self.post.missed.items()]
-        return {"attendance": self.attendance.facts(), "missed": missed}
+        facts = {"attendance": self.attendance.facts(), "missed": missed}
+        return {**facts, "generation": self.post.generation}
 
     def remarks(self) -> list[str]:
         """What must be known of the training so far; nothing before the data has been read."""
