@@ -194,10 +194,15 @@ class CVFL(Algorithm):
     def join(self, net: Network, data: VerticalData) -> None:
         holders = self.set.holders(self.task)
         how, task = self.set.label_split, self.task
-        rows = split_labels(data.train.y, task.classes, holders, how, task.seed)
+        rows = [torch.zeros(0, dtype=torch.int64) for _ in holders]
+        if not self.labels_are_told:
+            rows = split_labels(data.train.y, task.classes, holders, how, task.seed)
         pairs = zip(rows, self.active.parties, strict=False)
         self.programs = [Rows(own, party) for own, party in pairs]
         super().join(net, data)
+
+    def hear_of_labels(self, party: str, rows: Tensor) -> None:
+        self.programs[self.active.parties.index(party)] = Rows(rows, party)
 
     def build(self, net: Network) -> None:
         clip, width = self.set.clip, sum(self.embedding_widths)

@@ -86,6 +86,7 @@ class Algorithm(ABC):
         self.stacks: dict[str, tuple[Group, Stack]] = {}
         self.state: dict[str, tuple[Group, State]] = {}  # what must survive a crash, beside those
         self.own_code: Mapping[str, Source] = {}  # which code of the user's own runs here
+        self.labels_are_told = False  # real parties say which rows they have labels of
         self.course: list[float] = []  # the last test, batch by batch: `goal.by_row` of it
         self.loss: Loss = task.goal.training_loss(torch.zeros(0, dtype=torch.int64))
         self.training = self.control(self)
@@ -168,6 +169,10 @@ class Algorithm(ABC):
             self.releases.join(net)
         if not self.task.classes:
             self._scale_labels(net)
+
+    def hear_of_labels(self, party: str, rows: Tensor) -> None:
+        """Which training rows one of several label holders has labels of, as it told."""
+        raise TypeError(f"{self.name}: one party holds all labels")
 
     def _look_at_labels(self, y: Tensor) -> None:
         """Classes may be weighted by how often they occur."""

@@ -3,25 +3,34 @@ fall and return, a collaborator that falls, and questions to any of them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
+import numpy as np
 import pytest
 from tests.federation.member.test_versions import Hall, small
 
+from colonnade.algorithms.cvfl import CVFL
+from colonnade.errors import InputError, Unsuited
+from colonnade.federation.agreement.federation import Federation
+from colonnade.federation.agreement.federation_file import parse_federation
+from colonnade.federation.agreement.party_file import OwnSpec, PartyFile
 from colonnade.federation.member.answers import Question
+from colonnade.federation.member.leaderless import member_kind
 from colonnade.federation.member.member import Member
+from colonnade.federation.member.own_data import read_own
 from colonnade.federation.member.stage import Stage
 from colonnade.learning.side_by_side import PACE
 from colonnade.network.clock import SECOND
+from colonnade.testing.storm import StormSeat
 
 
-async def ask(hall: Hall, party: str) -> Any:
-    """An answer of this party about three rows."""
+async def ask(hall: Hall, party: str, ids: Sequence[str] = ("1", "2", "3")) -> Any:
+    """An answer of this party about some rows."""
     answers: list[Any] = []
     one = hall.members[party]
-    one.questions.append(Question(["1", "2", "3"], answers.append))
+    one.questions.append(Question(list(ids), answers.append))
     one.wake.notify()
     await hall.until(lambda: bool(answers))
     return answers[0]
@@ -78,7 +87,132 @@ def test_the_others_go_on_past_the_end_of_an_epoch_without_a_leader_that_fell(
         assert rounds_led(decider, 2) == led
         hall.start("client2")
         await hall.until(lambda: rounds_led(decider, 2) > led + 2)
-        await hall.trained()
-        assert not decider.lacking()
 
     hall.tell(story)
+
+
+# -- files of their own ----------------------------------------------------------------------------
+
+
+BANKS = ("north", "south", "east")
+FEDERATION: dict[str, Any] = {
+    "name": "banks",
+    "rows": {"aligned": 120, "classes": ["no", "yes"], "validation": 0.2},
+    "method": {"algorithm": "cvfl", "epochs": 12, "batch": 16, "lr": 0.1},
+    "parties": [
+        *({"name": bank, "roles": ["clients", "active"], "columns": 2} for bank in BANKS),
+        {"name": "centre", "role": "collaborator"},
+    ],
+    "network": {"gather": 5.0, "patience": 0.5},
+}
+
+
+def bank_files(folder: Path, **changes: Callable[[list[list[str]]], object]) -> Federation:
+    """Each bank knows two columns of 120 customers, and the outcome of every third."""
+    draw = np.random.default_rng(0)
+    x = draw.normal(size=(120, 6))
+    outcome = np.where(x @ [2, -1, 1, 2, -2, 1] > 0, "yes", "no")
+    for k, name in enumerate(BANKS):
+        own = [o if i % 3 == k else "" for i, o in enumerate(outcome)]
+        rows = [
+            [f"c{i}", *map(str, x[i, 2 * k : 2 * k + 2]), own[i]] for i in draw.permutation(120)
+        ]
+        changes.get(name, lambda rows: None)(rows)
+        lines = [["customer", "a", "b", "outcome"], *rows]
+        (folder / f"{name}.csv").write_text("\n".join(map(",".join, lines)))
+    return parse_federation(FEDERATION, "banks.toml")
+
+
+def bank(fed: Federation, folder: Path, name: str) -> PartyFile:
+    spec = OwnSpec(path=str(folder / f"{name}.csv"), id="customer", label="outcome")
+    return PartyFile("test", fed, name, folder, data=spec if name in BANKS else None)
+
+
+class Banks(Hall):
+    def make(self, seat: StormSeat) -> Member:
+        own = read_own(bank(self.fed, self.folder, seat.party))
+        life = self.clock.now // 1000 + 1
+        return member_kind(self.fed)(self.fed, own, seat, self.folder / seat.party, life=life)
+
+
+def test_banks_with_files_of_their_own_train_on_the_labels_of_all(tmp_path: Path) -> None:
+    hall = Banks(bank_files(tmp_path), tmp_path)
+
+    async def story() -> None:
+        hall.start(*hall.fed.members)
+        leader = await hall.trained()
+        result, own = leader.state.result, leader.own.labels
+        assert result is not None
+        assert own is not None
+        assert not result.notes
+        assert hall.fed.rows is not None
+        split = hall.fed.rows.split(hall.fed.seed)
+        assert leader.algorithm.data.test.rows == int((own[split.test] >= 0).sum()) > 0
+        truth = outcomes(tmp_path)
+        answer = await ask(hall, "east", list(truth))
+        found = [("no", "yes")[n] for n in answer.logits.argmax(1)]
+        assert sum(map(str.__eq__, found, truth.values())) > 0.75 * len(truth)
+        known = {party: rows_known(one) for party, one in hall.members.items()}
+        assert sorted(sum(known["south"], [])) == list(range(len(split.train)))
+        assert known["north"] == known["south"] == known["east"]
+        numbers = [list(range(len(rows))) for rows in known["south"]]
+        assert known["centre"] == numbers, "how many rows, and no row numbers"
+
+    hall.tell(story)
+
+
+def outcomes(folder: Path) -> dict[str, str]:
+    """By customer, as the banks know them together."""
+    lines = [line for bank in BANKS for line in (folder / f"{bank}.csv").read_text().split("\n")]
+    found = {line.split(",")[0]: line.split(",")[-1] for line in lines if line[-1] != ","}
+    return {customer: word for customer, word in found.items() if customer != "customer"}
+
+
+def rows_known(one: Member) -> list[list[int]]:
+    """The training rows of each label holder, as a party knows them."""
+    assert isinstance(one.algorithm, CVFL)
+    return [program.rows.tolist() for program in one.algorithm.programs]
+
+
+def relabelled(customer: str, label: str) -> Callable[[list[list[str]]], None]:
+    def change(rows: list[list[str]]) -> None:
+        for row in rows:
+            if customer in (row[0], "all"):
+                row[-1] = label if row[0] == customer or row[-1] else ""
+
+    return change
+
+
+def begins(hall: Banks) -> None:
+    """Until the training has begun."""
+
+    async def story() -> None:
+        hall.start(*hall.fed.members)
+        await hall.until(lambda: hall.members["north"].state.round > 0)
+
+    hall.tell(story)
+
+
+def test_a_row_with_two_labels_is_refused_unless_they_are_equal(tmp_path: Path) -> None:
+    """Customer 1 is one of south's, whose outcome north claims to know as well."""
+    bank_files(tmp_path)
+    truth = outcomes(tmp_path)["c1"]
+    begins(Banks(bank_files(tmp_path, north=relabelled("c1", truth)), tmp_path))
+    (elsewhere := tmp_path / "elsewhere").mkdir()
+    fed = bank_files(elsewhere, north=relabelled("c1", {"yes": "no", "no": "yes"}[truth]))
+    with pytest.raises(Unsuited, match="have different labels for some of the rows that both"):
+        begins(Banks(fed, elsewhere))
+
+
+def test_a_class_that_nobody_has_is_told_when_they_meet(tmp_path: Path) -> None:
+    changes = dict.fromkeys(BANKS, relabelled("all", "no"))
+    with pytest.raises(Unsuited, match="no party has a training row of class 'yes'"):
+        begins(Banks(bank_files(tmp_path, **changes), tmp_path))
+
+
+def test_what_is_wrong_with_its_own_labels_a_party_tells_before_it_connects(tmp_path: Path) -> None:
+    fed = bank_files(tmp_path, south=relabelled("all", ""), east=relabelled("c2", "perhaps"))
+    with pytest.raises(InputError, match=r"south.csv.*no label for any of the .* training rows"):
+        read_own(bank(fed, tmp_path, "south"))
+    with pytest.raises(InputError, match=r"east.csv.*'perhaps'.*not among rows.classes"):
+        read_own(bank(fed, tmp_path, "east"))

@@ -200,11 +200,13 @@ class Hall:
 
     def start(self, *parties: str, once: bool = False) -> None:
         for party in parties:
-            seat = self.storm.seat(party)
-            one = member(self.fed, seat, self.folder, self.clock.now // 1000 + 1)
+            one = self.make(self.storm.seat(party))
             one.once = once
             self.members[party] = one
             self.tasks[party] = self.clock.spawn(one.live(), party)
+
+    def make(self, seat: StormSeat) -> Member:
+        return member(self.fed, seat, self.folder, self.clock.now // 1000 + 1)
 
     def kill(self, party: str) -> None:
         self.members[party].transport.close()  # pyright: ignore[reportAttributeAccessIssue]

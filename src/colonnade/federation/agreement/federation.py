@@ -52,6 +52,8 @@ class Federation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         checks.roles(self.parties, self.roles)
         checks.columns(self.parties, self.roles, needed=self.rows is not None)
         checks.addresses(self.parties)
+        if self.rows is not None:
+            checks.class_names(self.parties, self.roles, self.rows)
         if self.network.hub is not None and self.network.hub not in self.members:
             raise InputError(
                 f'network.hub = "{self.network.hub}": is not a party'
@@ -137,7 +139,7 @@ class Federation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             self.clients,
             widths,
             shapes,
-            self.rows.classes or 0,
+            self.rows.count,
             counts,
             self.seed,
             players,
@@ -152,6 +154,7 @@ class Federation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         def made() -> Algorithm:
             algorithm = registry()[self.method.algorithm](method, task)
             assert algorithm.groups  # names that clash are found here
+            algorithm.labels_are_told = self.rows is not None and self.roles.several
             return algorithm
 
         return prefixed("method", made)

@@ -6,22 +6,29 @@ Once trained, each of them may be asked for predictions, also while the first on
 
 from __future__ import annotations
 
+import logging
 from typing import Any, cast
 
 import msgspec
 from torch import Tensor
 
+from colonnade.errors import Unsuited
 from colonnade.federation.member.answers import Answer, Question
+from colonnade.federation.member.label_rows import LabelRows
 from colonnade.federation.member.led import LedMember
 from colonnade.federation.member.messages import Account, Call
 from colonnade.federation.member.stage import Stage
 from colonnade.network import ABSENT
 from colonnade.network.live.following import finish
+from colonnade.network.live.messages import LABELS
 from colonnade.network.live.network import Live
-from colonnade.network.live.waiting import Rejoin
+from colonnade.network.live.waiting import AGAIN, Rejoin
 from colonnade.network.parts import Version
 from colonnade.network.program_counter import END
 from colonnade.network.wire import WireError, read_note
+
+
+log = logging.getLogger(__name__)
 
 
 class SeveralMember(LedMember):
@@ -30,11 +37,56 @@ class SeveralMember(LedMember):
         self.holders = self.federation.label_holders
         self.heard_of: dict[str, int] = {}  # the newest call of each caller
         self.returned = False  # it was trained before, and need not wait for the leader
+        self.label_rows: LabelRows | None = None  # with [data], every party knows them
+        if self.federation.rows is not None:
+            self.label_rows = self._label_rows()
         if not self.post.leads:
             self.asked = life  # so that calls of another life are not taken for new ones
             self.wake = self.post.news
 
+    def _label_rows(self) -> LabelRows:
+        def tell(to: str, note: str) -> None:
+            self.post.tell(to, LABELS, note=note)
+
+        rows = LabelRows(self.federation, self.own, self.party, self.algorithm, tell)
+        self.post.labels_for, self.post.knows = rows.note_for, rows.known
+        self.post.on_labels = self.hear_labels
+        return rows
+
+    def hear_labels(self, sender: str, note: str) -> None:
+        assert self.label_rows is not None
+        wrong = self.label_rows.hear(sender, note)
+        if wrong and wrong not in self.meeting.complaints:
+            self.meeting.complaints[wrong] = sender
+            log.error("%s", wrong)
+            if self.state.stage == Stage.WAITING:
+                self.leave_unsuited(Unsuited(wrong))
+
+    async def train(self, net: Live) -> None:
+        """Begin when the label holders that are there have told which rows are theirs."""
+        while not self.fits_all():
+            await self.clock.wait(self.post.news, self.clock.now + AGAIN)
+            net.check_generation()
+        await super().train(net)
+
+    def fits_all(self) -> bool:
+        """Whether the labels here fit those of all who are there, as far as they can be compared."""
+        rows = self.label_rows
+        if rows is None or self.state.stage != Stage.WAITING:
+            return True
+        return not self.leaving and all(map(rows.compared, [self.leader, *self.post.present()]))
+
+    def facts(self) -> dict[str, Any]:
+        told = {} if self.label_rows is None else self.label_rows.facts()
+        return {**super().facts(), "labels": told}
+
+    def restore(self, kept: dict[str, Any]) -> None:
+        if self.label_rows is not None:
+            self.label_rows.restore(kept.get("labels", {}))
+
     def resume(self, net: Live) -> None:
+        if self.label_rows is not None:
+            self.label_rows.begin()
         super().resume(net)
         if self.keeping.trained_before and not self.post.leads:
             self.returned = True

@@ -157,7 +157,8 @@ async def _wait_for_leader(
         if around is not None:
             around.check_generation()
         begun = any(counter.inside(led.origin) for counter in leader.positions.values())
-        if (led.generation and begun) or leader.positions.rounds_done(led.origin) >= END:
+        passed = leader.positions.rounds_done(led.origin) >= END
+        if passed or (led.generation and begun and post.knows(led.leader or "")):
             return
         if over():
             raise Over

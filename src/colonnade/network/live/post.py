@@ -23,6 +23,7 @@ from colonnade.network.live.loudness import Loudness
 from colonnade.network.live.messages import (
     EVERYONE,
     HEARTBEAT,
+    LABELS,
     PARTS,
     START,
 )
@@ -90,10 +91,13 @@ class Post:
         self.loudness = Loudness()
         self.silence = 30.0  # seconds that a party which is there may owe a message
         self.greeting = ""  # what newcomers are told
+        self.labels_for: Callable[[str], str] = lambda party: ""  # told to them first
+        self.knows: Callable[[str], bool] = lambda party: True  # what it takes to follow a party
         self.on_call: Callable[[str, str], None] = lambda sender, note: None
         self.on_greeting: Callable[[str, str], None] = lambda sender, note: None
         self.on_change: Callable[[str, bool], None] = lambda party, there: None
         self.on_twice: Callable[[str, int], None] = lambda sender, life: None
+        self.on_labels: Callable[[str, str], None] = lambda sender, note: None
         self.refusals = Tally(log)
         self.left_behind = Tally(log)  # parties that were not waited for although they are there
 
@@ -207,6 +211,8 @@ class Post:
 
     def greet(self, to: str) -> None:
         """Tell a party that has just come where this one is."""
+        if labels := self.labels_for(to):
+            self.tell(to, LABELS, note=labels)
         self.tell(to, HEARTBEAT, self.positions.get(MAIN, BEGINNING), self.greeting)
         for branch, counter in self.positions.items():
             program = self.programs.of(counter)
