@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.federation.member.test_member import member
 from tests.federation.member.test_versions import Hall, small
 
 from colonnade.algorithms.cvfl import CVFL
@@ -21,9 +22,10 @@ from colonnade.federation.member.leaderless import member_kind
 from colonnade.federation.member.member import Member
 from colonnade.federation.member.own_data import read_own
 from colonnade.federation.member.stage import Stage
-from colonnade.learning.side_by_side import PACE
+from colonnade.learning.side_by_side import PACE, Turn
+from colonnade.models.stack import Stack
 from colonnade.network.clock import SECOND
-from colonnade.testing.storm import StormSeat
+from colonnade.testing.storm import Crew, StormSeat
 
 
 async def ask(hall: Hall, party: str, ids: Sequence[str] = ("1", "2", "3")) -> Any:
@@ -89,6 +91,87 @@ def test_the_others_go_on_past_the_end_of_an_epoch_without_a_leader_that_fell(
         await hall.until(lambda: rounds_led(decider, 2) > led + 2)
 
     hall.tell(story)
+
+
+# -- every gradient is applied at most once --------------------------------------------------------
+
+
+class Conservation:
+    """Which gradients were sent, and how often each was applied in the history that led to a
+    party's state: what was lost by a crash since the last checkpoint does not count."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.sent: set[str] = set()
+        now: list[tuple[Turn, str]] = []
+        once, send, step, backward = Turn.once, Turn.send, Stack.step, Stack.backward
+
+        def asked(turn: Turn, name: str) -> bool:
+            now[:] = [(turn, name)]
+            return once(turn, name)
+
+        def counted(taken: Callable[..., None]) -> Callable[..., None]:
+            def take(stack: Stack, one: Any, two: Any, where: Any = None) -> None:
+                taken(stack, one, two, *([] if where is None else [where]))
+                (turn, name), mask = now[0], two if where is None else where
+                if stack.members and name != "count" and bool(mask.any()):
+                    self.count(turn, name)
+
+            return take
+
+        async def sends(turn: Turn, value: Any, channel: Any, *more: Any, **facts: Any) -> Any:
+            if channel.kind == "top-gradient" and turn.net.here(channel.src):
+                self.sent.add(self.key(turn, f"top {channel.src.place}"))
+            return await send(turn, value, channel, *more, **facts)
+
+        patch.setattr(Turn, "once", asked)
+        patch.setattr(Turn, "send", sends)
+        patch.setattr(Stack, "step", counted(step))
+        patch.setattr(Stack, "backward", counted(backward))
+
+    def key(self, turn: Turn, name: str) -> str:
+        at = (turn.program, turn.net.generation, turn.epoch, turn.net.rounds_begun)
+        return " ".join(map(str, (name, *at)))
+
+    def count(self, turn: Turn, name: str) -> None:
+        assert turn.around is not None
+        applied, key = turn.around.training.progress, self.key(turn, name)
+        assert key not in applied, f"{turn.net.party}: applied twice: {key}"
+        applied[key] = 1  # a checkpoint holds it, as it holds the step
+
+    def applied(self, one: Member) -> set[str]:
+        return {key for key in one.algorithm.training.progress if key.startswith("top ")}
+
+
+def stormy(seed: int, crashes: int, folder: Path) -> tuple[Conservation, dict[str, Member]]:
+    fed, members = small("cvfl", 3, active=2, epochs=3), dict[str, Member]()
+
+    async def live(seat: StormSeat, life: int) -> None:
+        one = members[seat.party] = member(fed, seat, folder, seat.clock.now // 1000 + 1)
+        await one.live()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("os.fsync", lambda file: None)
+        patch.setattr("colonnade.federation.member.keeping.SHARE", 0.0)
+        patch.setattr("colonnade.federation.member.keeping.PAUSE", (0.0, 0.02)[seed % 2])
+        found = Conservation(patch)
+        Crew(seed, fed.members, live).run(crashes)
+    return found, members
+
+
+def test_without_crashes_every_gradient_is_applied_exactly_once(tmp_path: Path) -> None:
+    found, members = stormy(0, 0, tmp_path)
+    assert found.applied(members["collaborator"]) == found.sent
+    assert len(found.sent) > 10
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_in_a_storm_with_two_leaders_no_gradient_is_applied_twice(
+    seed: int, tmp_path: Path
+) -> None:
+    found, members = stormy(seed, 8, tmp_path)
+    applied = found.applied(members["collaborator"])
+    assert applied <= found.sent
+    assert len(applied) > len(found.sent) / 2
 
 
 # -- files of their own ----------------------------------------------------------------------------
