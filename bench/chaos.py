@@ -64,6 +64,8 @@ METHODS: dict[str, dict[str, Any]] = {
         "epochs": 150,
     },
     "fedonce": {"algorithm": "fedonce", "client_epochs": 300, "epochs": 600, "patience": 600},
+    "cvfl": {"algorithm": "cvfl", "epochs": 25, "patience": 25, "lr": 3e-3, "optimizer": "adam"},
+    "vafl": {"algorithm": "vafl", "epochs": 25, "patience": 25, "lr": 5e-3},
     "mags": {"algorithm": "mags", "method": "CD-MVFL-G2", "epochs": 150, "lr": 8e-3},
     "fedvs": {
         "algorithm": "fedvs",

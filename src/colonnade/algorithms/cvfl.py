@@ -90,11 +90,25 @@ class CVFLSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         if not task.classes:
             raise InputError('algorithm = "cvfl": learns classes, but the label is a number')
         self._check_pace()
+        self._check_players(task)
         for party, share in self.slower(task).items():
             if party not in task.clients:
                 raise InputError(f"slow.{party}: expected a party: {', '.join(task.clients)}")
             if not 0 <= share < 1:
                 raise InputError(f"slow.{party} = {share:g}: expected a share, 0 or more, below 1")
+
+    def _check_players(self, task: Task) -> None:
+        """What a federation file may say of the roles."""
+        if "collaborator" not in task.players:
+            return
+        if self.single:
+            raise InputError("single = true: is for experiments; give one party the role 'active'")
+        count = len(task.players["collaborator"])
+        if count > 1 or (not count and len(self.holders(task)) > 1):
+            raise InputError(
+                f"parties: {count or 'none'} of them have the role 'collaborator'; where several "
+                "parties hold labels, one holds the top net"
+            )
 
     def _check_pace(self) -> None:
         if self.asynchronous and self.synchronous is not None:
@@ -113,6 +127,14 @@ class CVFLSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     def holders(self, task: Task) -> tuple[str, ...]:
         """The parties among which the labels are split."""
+        if "active" in task.players:  # a federation file names them
+            named = task.players["active"]
+            if self.active not in (None, len(named), list(named)):
+                raise InputError(
+                    f"active = {self.active}: but the role 'active' is that of {', '.join(named)}; "
+                    "leave it out"
+                )
+            return named
         active = len(task.clients) if self.active is None else self.active
         if isinstance(active, int):
             if not 1 <= active <= len(task.clients):
@@ -152,7 +174,6 @@ class CVFL(Algorithm):
     settings = CVFLSettings
     set: CVFLSettings
     side_by_side = True
-    deployed = False
     optional = ("collaborator",)
     clients = Columns()
     active = LabelHolders(
@@ -217,13 +238,18 @@ class CVFL(Algorithm):
     def join(self, net: Network, data: VerticalData) -> None:
         holders = self.set.holders(self.task)
         how, task = self.set.label_split, self.task
-        rows = split_labels(data.train.y, task.classes, holders, how, task.seed)
+        rows = [torch.zeros(0, dtype=torch.int64) for _ in holders]
+        if not self.labels_are_told:
+            rows = split_labels(data.train.y, task.classes, holders, how, task.seed)
         pairs = zip(rows, self.active.parties, strict=False)
         self.programs = [Rows(own, party) for own, party in pairs]
         if self.set.single:
             seen = data.train.y[rows[0]].unique().tolist()
             self.unseen = [label for label in range(task.classes) if label not in seen]
         super().join(net, data)
+
+    def hear_of_labels(self, party: str, rows: Tensor) -> None:
+        self.programs[self.active.parties.index(party)] = Rows(rows, party)
 
     def build(self, net: Network) -> None:
         clip, width = self.set.clip, sum(self.embedding_widths)
@@ -268,7 +294,8 @@ class CVFL(Algorithm):
                 programs = [Program(partial(self.lead, epoch, k), name) for k, name in active]
             else:
                 programs = [partial(self.lead_together, epoch)]
-            await net.concurrently(*programs)
+            await net.concurrently(*programs, counter=self.counter.only(0))
+            await self.fetch(net, *range(1, len(self.active)))  # the first one does so to validate
 
     # -- Algorithm 1: an active party -------------------------------------------------------------
 
@@ -284,7 +311,7 @@ class CVFL(Algorithm):
             if self.set.stale:
                 back = await self.hear_late(epoch, batch, h, k, found, back)
             await batch.close([(k, found.loss, self.active.only(k))])
-            self.encoders.backward(h, back)  # Algorithm 2
+            self.encoders.backward(h, back, back.any & batch.once("bottom"))  # Algorithm 2
 
     async def collect(self, epoch: Epoch, batch: Turn, h: Tensor, k: int) -> tuple[Inbox, Found]:
         """Active party k gets the embeddings of its batch, and what it finds with its labels."""
@@ -352,19 +379,20 @@ class CVFL(Algorithm):
         for k, one in found:
             came.append(await batch.send(one.top, self.top_gradient.only(src=k), 1))
             if not mean:
-                self.global_top.step(came[-1].total()[:, 0], came[-1].any)
+                new = came[-1].any & batch.once(f"top {k}")
+                self.global_top.step(came[-1].total()[:, 0], new)
         if mean:
             gradient, anything = _mean(came)
-            self.global_top.step(gradient, anything)
+            self.global_top.step(gradient, anything & batch.once("top"))
         for (k, _), inbox in zip(found, came, strict=True):
             newest = self.global_top.as_row()[:, None]
             back = await batch.send(newest, self.top.only(dst=k), 1, where=inbox.any)
             self.copies.only(k).take(back.total()[:, 0], back.any)
 
-    async def fetch(self, net: Network, k: int) -> None:
-        """Active party k asks for the newest top net; without an answer it goes on with its own
-        copy."""
-        if len(self.collaborator):
+    async def fetch(self, net: Network, *parties: int) -> None:
+        """Active parties ask for the newest top net; without an answer they go on with their own
+        copies."""
+        for k in parties if len(self.collaborator) else ():
             inbox = await net.send(self.global_top.as_row()[:, None], self.top.only(dst=k), 1)
             self.copies.only(k).take(inbox.total()[:, 0], inbox.any)
 
@@ -374,7 +402,7 @@ class CVFL(Algorithm):
         """All active parties in every round, which ends with the slowest of them."""
         parties = range(len(self.active))
         orders = [epoch.order(k) for k in parties]
-        epoch.ended = len(parties) - 1  # one program for all
+        epoch.ended = set(parties[1:])  # one program for all
         for k in parties:
             await self.fetch(net, k)
         async for first in epoch.rounds(net, 0, self.counter):
@@ -397,24 +425,26 @@ class CVFL(Algorithm):
         self, batches: Sequence[Turn], h: Sequence[Tensor], back: list[Inbox]
     ) -> None:
         """`steps`: one after the other; `mean`: one step by the mean gradient."""
+        new = batches[0].once("bottom")
         if self.set.synchronous != "mean":
             for one, inbox in zip(h, back, strict=True):
-                self.encoders.backward(one, inbox)
+                self.encoders.backward(one, inbox, inbox.any & new)
             return
         every = self.encoders(_side_by_side([batch.x for batch in batches]))
-        self.encoders.backward(every, *_joined(back))
+        gradient, anything = _joined(back)
+        self.encoders.backward(every, gradient, anything & new)
 
     # -- prediction -------------------------------------------------------------------------------
 
     async def predict(self, net: Network, part: Part) -> Tensor:
-        """The first active party asks. It takes the collaborator's newest top net, or its own copy
-        if that does not come; an embedding that does not come counts as zeros."""
-        await self.fetch(net, 0)
-        logits = []
+        """An active party asks. It takes the collaborator's newest top net, or its own copy if that
+        does not come; an embedding that does not come counts as zeros."""
+        k, logits = part.asker, []
+        await self.fetch(net, k)
         async for batch in net.rounds(part.in_order(self.predict_rows(net))):
             h = self.encoders.predict(batch.x)
-            inbox = await net.send(h, self.embedding.only(dst=0), len(batch))
-            logits.append(self.copies.only(0).predict(combine(inbox).value)[0])
+            inbox = await net.send(h, self.embedding.only(dst=k), len(batch))
+            logits.append(self.copies.only(k).predict(combine(inbox).value)[0])
         return torch.cat(logits)
 
 

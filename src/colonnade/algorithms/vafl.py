@@ -51,7 +51,6 @@ class VAFL(Algorithm):
     settings = VAFLSettings
     set: VAFLSettings
     side_by_side = True
-    deployed = False
     clients = Columns()
     server = LabelHolder("aggregator")
     embedding = Exchange(
@@ -71,10 +70,11 @@ class VAFL(Algorithm):
         rows, own = torch.arange(self.task.rows["train"]), self.set.order == "own"
         programs = [Rows(rows, client if own else "clients") for client in self.clients.parties]
         async for epoch in self.training.epochs(net, programs):
-            clients = enumerate(self.clients.parties)
-            await net.concurrently(
-                *[Program(partial(self.visit, epoch, i), client) for i, client in clients]
-            )
+            visits = [
+                Program(partial(self.visit, epoch, i), client, (client, *self.server.parties))
+                for i, client in enumerate(self.clients.parties)
+            ]
+            await net.concurrently(*visits, counter=self.server)
 
     async def visit(self, epoch: Epoch, i: int, net: Network) -> None:
         """Client i at its own pace."""
@@ -87,11 +87,12 @@ class VAFL(Algorithm):
             # Of others: the newest; zeros where there is none yet.
             joined = combine(stored, self.set.combine)
             able = net.alive(self.server) & inbox.any
-            loss, gradient = self.head.learn(joined.value, batch.y, self.loss, able)
+            new = able & batch.once("head")
+            loss, gradient = self.head.learn(joined.value, batch.y, self.loss, new)
             mine = joined.share(gradient)[:, i : i + 1, :, : self.embedding_widths[i]]
             back = await net.send(mine, to_client, len(batch), where=able[:, None])
             await batch.close([(i, loss, self.server)])
-            encoder.backward(h, back)
+            encoder.backward(h, back, back.any & batch.once("encoder"))
 
     async def predict(self, net: Network, part: Part) -> Tensor:
         """All clients are asked; what does not come counts as zeros."""

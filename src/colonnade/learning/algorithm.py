@@ -64,7 +64,6 @@ class Algorithm(ABC):
     settings: ClassVar[type[Settings]] = Settings
     exchanges: ClassVar[tuple[Exchange, ...]]  # what the class declares, and the decisions
     pooled: ClassVar[bool] = False  # one party holds all columns
-    deployed: ClassVar[bool] = True  # real federations can run it
     optional: ClassVar[tuple[str, ...]] = ()  # groups that some settings do without
     led: ClassVar[bool] = True  # by who holds the labels; else all are equal
     outside: ClassVar[tuple[str, ...]] = ()  # groups that only use the model
@@ -93,6 +92,7 @@ class Algorithm(ABC):
         self.stacks: dict[str, tuple[Group, Stack]] = {}
         self.state: dict[str, tuple[Group, State]] = {}  # what must survive a crash, beside those
         self.own_code: Mapping[str, Source] = {}  # which code of the user's own runs here
+        self.labels_are_told = False  # real parties say which rows they have labels of
         self.course: list[float] = []  # the last test, batch by batch: `goal.by_row` of it
         self.loss: Loss = task.goal.training_loss(torch.zeros(0, dtype=torch.int64))
         self.training = self.control(self)
@@ -184,6 +184,10 @@ class Algorithm(ABC):
                 channel.residuals.places = tuple(net.here(channel.src))
                 name = f"rounding of {exchange.kind}"
                 self.keeps(net, name, channel.src, channel.residuals)
+
+    def hear_of_labels(self, party: str, rows: Tensor) -> None:
+        """Which training rows one of several label holders has labels of, as it told."""
+        raise TypeError(f"{self.name}: one party holds all labels")
 
     def _look_at_labels(self, y: Tensor) -> None:
         """Classes may be weighted by how often they occur."""

@@ -132,6 +132,7 @@ class Checkpoint:
         algorithm, training = self.algorithm, self.algorithm.training
         facts = {"format": FORMAT, "rounds": rounds, "of": fingerprint(algorithm)}
         facts |= {"progress": dict(training.progress), "committed": training.committed}
+        facts |= {"taken": dict(training.taken)}
         facts |= {"ballot": training.ballot.facts(), "also": also}
         if net.rounds_by_program:  # of programs that run side by side
             facts["programs"] = [[list(o), done] for o, done in net.rounds_by_program.items()]
@@ -227,6 +228,7 @@ class Checkpoint:
         self._restore_declared(net, kept_by)
         training = algorithm.training
         training.progress, training.committed = told[0]["progress"], told[0]["committed"]
+        training.taken = told[0].get("taken", {})
         training.versions.take_up(net, {party: tensors for party, (tensors, _) in kept_by.items()})
         training.ballot.restore(told[0]["ballot"])
         training.frozen = training.committed is not None

@@ -11,6 +11,9 @@ async def visits(self, epoch, k, net):
 An epoch has as many rounds as the programs need to go over their rows once, whichever of them does
 these rounds: a fast leader does more of them than a slow one. One party, the counter, has a part in
 all programs; it counts their rounds, and tells everybody after each one whether the epoch is over.
+
+A real party that was started again does the newest rounds once more, as far as the leaders have
+their messages. `batch.once` keeps it from taking a step that is in its checkpoint already.
 """
 
 from __future__ import annotations
@@ -40,6 +43,7 @@ def pace_of(counter: Members) -> Exchange:
 
 CLOSED = "pace"  # the kind, in the ledger, of what closes a round
 PACE = "rounds of program "  # and its number: how many it has done, in `Training.progress`
+DONE, COUNTED = "rounds of the epoch", "epoch"  # rounds that were counted, and in which epoch
 
 
 @dataclass(frozen=True)
@@ -81,6 +85,18 @@ class Turn(Batch):
             await self.net.meet()
         return inbox
 
+    def once(self, step: str) -> bool:
+        """Whether this party takes a step of this round now. False: it did before it was started
+        again, and the message that the step is made of has come for the second time. To be asked
+        right before the step, so that no checkpoint is written between the two."""
+        assert self.around is not None
+        now = [self.net.generation, self.epoch, self.net.rounds_begun]
+        taken, step = self.around.training.taken, f"{step} of program {self.program}"
+        if taken.get(step, now[:0]) >= now:
+            return False
+        taken[step] = now
+        return True
+
     async def close(self, losses: Sequence[tuple[int, Any, Group]]) -> None:
         """The round ends: the counter tells everybody whether the epoch is over. `losses`: of the
         programs that have done a round: program, loss, and who knows it."""
@@ -91,11 +107,11 @@ class Turn(Batch):
             locally(net.check_loss, loss)
         decides = bool(net.here(counter))
         await net.meet()
-        if decides:
+        if decides and self.once("count"):
             epoch.count(losses)
-        verdict: Any = torch.tensor([float(epoch.ends())]) if decides else ABSENT
+        verdict: Any = torch.tensor([float(epoch.ends(self))]) if decides else ABSENT
         told = await net.agree(verdict, counter, 1, CLOSED)
-        if not decides:
+        if not decides and self.once("count"):
             epoch.count(losses)
         self.over = bool(told[0])
 
@@ -106,8 +122,8 @@ class Epoch(Batch):
 
     programs: Sequence[Rows] = ()
     training: Any = None
-    done: int = 0  # rounds of this epoch, of all programs
-    ended: int = 0  # programs
+    leaders: dict[int, str] = field(default_factory=dict)  # of programs, among real parties
+    ended: set[int] = field(default_factory=set)  # programs
     batches: int = 0  # those whose loss this party knows
 
     @property
@@ -115,20 +131,29 @@ class Epoch(Batch):
         """Rounds of an epoch."""
         return sum(one.rounds(self.training.batch_size) for one in self.programs)
 
-    def ends(self) -> bool:
+    @property
+    def done(self) -> int:
+        """Rounds of this epoch, of all programs. Checkpoints keep it."""
+        counted = self.training.progress
+        return int(counted[DONE]) if counted.get(COUNTED) == self.epoch else 0
+
+    def ends(self, turn: Turn) -> bool:
         """Whether the program that has just done a round is over: the others are in a round of
-        theirs, and these are the last ones of the epoch."""
-        others = len(self.programs) - self.ended - 1
-        over = self.done + others >= self.planned
-        self.ended += over
+        theirs, unless their leader is away, and these are the last ones of the epoch."""
+        others = set(range(len(self.programs))) - self.ended - {turn.program}
+        leaders = [self.leaders[other] for other in others if other in self.leaders]
+        away = turn.net.away_since(turn.net.now, leaders)
+        over = self.done + len(others) - len(away) >= self.planned
+        if over:
+            self.ended.add(turn.program)
         return over
 
     def count(self, losses: Sequence[tuple[int, Any, Group]]) -> None:
         """More rounds have ended. A loss counts for the training curve if it is known to the party
         that tells the curve."""
         for program, loss, known_to in losses:
-            self.done += 1
             pace, key = self.training.progress, f"{PACE}{program}"
+            pace |= {DONE: self.done + 1, COUNTED: self.epoch}
             pace[key] = pace.get(key, 0) + 1
             if known_to.parties == self.training.algorithm.decider.parties:
                 self.batches += 1
@@ -184,6 +209,8 @@ class Turns:
     ) -> None:
         training: Training = epoch.training
         self.epoch, self.net, self.program, self.counter = epoch, net, program, counter
+        if net.leader is not None:
+            epoch.leaders[program] = net.leader
         self.part = epoch.part
         if column is not None and self.part is not None:
             here = list(net.here(training.algorithm.columns))
@@ -200,7 +227,11 @@ class Turns:
             await self.net.meet()  # from here on each program has its turns
         elif self.turn.over:
             raise StopAsyncIteration
-        self.turn = await anext(self.rounds)
+        try:
+            self.turn = await anext(self.rounds)
+        except StopAsyncIteration:  # the others had ended it before this party came
+            self.epoch.ended.add(self.program)
+            raise
         self.turn.part, self.turn.program, self.turn.around = self.part, self.program, self.epoch
         self.turn.net, self.turn.counter = self.net, self.counter
         return self.turn

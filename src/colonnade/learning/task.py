@@ -169,6 +169,7 @@ class Part:
     x: Any  # [column holders here, rows, width] or absent
     y: Any  # [rows] where the labels are, else absent
     rows: int
+    asker: int = 0  # which of the label holders wants to know, where there are several
 
     def in_order(self, size: int) -> InOrder:
         return InOrder(self, size)

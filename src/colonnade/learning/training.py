@@ -87,6 +87,7 @@ class Training:
         # round whose version is the best; the epoch after which the training was over.
         self.progress: dict[str, float] = {"lowest": 1e300, "waited": 0}
         self.progress |= {"stopped": 0, "best": -1, "over": -1}
+        self.taken: dict[str, list[int]] = {}  # the newest steps of programs side by side
         self.versions = Versions(algorithm)
         # At most so many epochs more, while a party that is there lacks the best version or has
         # missed rounds; and who has missed any. In a simulation nobody does.
@@ -186,8 +187,10 @@ class Training:
             self.versions.load(best)
 
     def tell(self, net: Network, batch: Batch, loss: Any, metrics: dict[str, float]) -> None:
-        mean = float(torch.as_tensor(loss).mean()) / max(1, self._summed)
-        self.watch(Point(self.rounds_done(net), batch.epoch + 1, {"train_loss": mean, **metrics}))
+        if self._summed:
+            mean = float(torch.as_tensor(loss).mean()) / self._summed
+            metrics = {"train_loss": mean, **metrics}
+        self.watch(Point(self.rounds_done(net), batch.epoch + 1, metrics))
 
     # -- the label holder decides -----------------------------------------------------------------
 

@@ -56,6 +56,7 @@ class Network(ABC):
     def __init__(self, world: World, program: str = "main") -> None:
         self.world = world
         self.program = program
+        self.leader: str | None = None  # of this program, among real parties
         self.origin: ProgramCounter = MAIN  # where this program was started
         self.phase: Phase = "training"
         self.round = 0
@@ -149,10 +150,12 @@ class Network(ABC):
         is repeated until it has come through. `kind`: its name in the ledger."""
 
     @abstractmethod
-    async def concurrently(self, *programs: Run | Program) -> None:
+    async def concurrently(self, *programs: Run | Program, counter: Group | None = None) -> None:
         """Run programs that share the parties' state but go at their own pace, each on a network of
         its own, until all have ended. A plain function follows the leader of this program; a
-        `Program` names another leader, or none. Every party starts all of them."""
+        `Program` names another leader, or none. Every party starts all of them. `counter`: a party
+        with a part in all of them. On a real network it ends those whose leader is away once all
+        others have ended; without it they wait for their leader."""
 
     def rounds(self, schedule: Schedule[Item], *, unhurried: bool = False) -> Rounds[Item]:
         """`async for item in net.rounds(schedule)`: the shared round counter. A second loop in the

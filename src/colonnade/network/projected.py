@@ -91,7 +91,7 @@ class ProjectedNetwork(OnePartyNetwork):
             self.mail.letters.pop(key)
         await self.clock.turn(*self.turn)
 
-    async def concurrently(self, *programs: Run | Program) -> None:
+    async def concurrently(self, *programs: Run | Program, counter: Group | None = None) -> None:
         runs = [self._run_of(program) for program in programs]
         children = self._children_of(len(programs))
         tasks = [

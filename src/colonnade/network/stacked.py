@@ -90,7 +90,7 @@ class StackedNetwork(Network):
             await self.clock.sleep_until(int(self._times(src)[0]))
         return decision
 
-    async def concurrently(self, *programs: Run | Program) -> None:
+    async def concurrently(self, *programs: Run | Program, counter: Group | None = None) -> None:
         alone, self.clock = self.clock is None, self.clock or Clock()
         if alone:
             self.clock.now = int(self._time.min())

@@ -46,10 +46,12 @@ class World:
 @dataclass(frozen=True)
 class Program:
     """One of several programs that run side by side, with a leader of its own: a party by its name,
-    or a group with one member. None: nobody leads it."""
+    or a group with one member. None: nobody leads it. `parties`: those that have a part in it, if
+    not all; real parties that have none do not hear of it."""
 
     run: Run
     leader: str | Group | None
+    parties: tuple[str, ...] | None = None
 
     def leading_party(self, world: World) -> str | None:
         """The name of the leader, None if nobody leads; ValueError if there is no such party."""

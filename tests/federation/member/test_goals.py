@@ -32,7 +32,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "dvfl": {"aggregators": 2, "client_epochs": 2, "aggregator_epochs": 3},
     "fedonce": {"client_epochs": 2},
 }
-FEDERATED = [name for name, kind in registry().items() if kind.deployed and not kind.pooled]
+FEDERATED = [name for name, kind in registry().items() if not kind.pooled]
 
 
 def federation(name: str, **data: Any) -> Federation:

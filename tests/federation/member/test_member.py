@@ -39,7 +39,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "dvfl": {"epochs": 3, "aggregators": 2, "client_epochs": 2, "aggregator_epochs": 3},
     "fedonce": {"epochs": 3, "client_epochs": 2},
 }
-FEDERATED = [name for name, kind in registry().items() if kind.deployed and not kind.pooled]
+FEDERATED = [name for name, kind in registry().items() if not kind.pooled]
 
 
 @cache

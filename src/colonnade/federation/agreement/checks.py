@@ -7,7 +7,7 @@ import numpy as np
 from colonnade.common.party_names import check_party
 from colonnade.common.text import nearest
 from colonnade.errors import InputError
-from colonnade.federation.agreement.specs import PartySpec, Roles, address
+from colonnade.federation.agreement.specs import PartySpec, Roles, RowsSpec, address
 from colonnade.learning.task import Task
 from colonnade.network.topology import Links, Topology
 
@@ -38,7 +38,7 @@ def roles(parties: tuple[PartySpec, ...], known: Roles) -> None:
         if role not in known.optional and not any(role in party.roles for party in parties):
             raise InputError(f"parties: nobody has the role {role!r}, which this method needs")
     holders = [party.name for party in parties if known.labels and known.labels in party.roles]
-    if len(holders) > 1:
+    if len(holders) > 1 and not known.several:
         raise InputError(
             f"parties: {' and '.join(holders)} have the role {known.labels!r}; one party holds the "
             "labels"
@@ -57,6 +57,16 @@ def columns(parties: tuple[PartySpec, ...], roles: Roles, needed: bool) -> None:
             raise InputError(f"{where}: missing; how many columns does {party.name!r} bring?")
         if party.columns is not None and party.columns < 1:
             raise InputError(f"{where} = {party.columns}: expected 1 or more")
+
+
+def class_names(parties: tuple[PartySpec, ...], roles: Roles, rows: RowsSpec) -> None:
+    """Parties that know different classes must give them the same numbers."""
+    holders = [party.name for party in parties if roles.labels in party.roles]
+    if len(holders) > 1 and rows.count and not rows.names:
+        raise InputError(
+            f"rows.classes = {rows.count}: {', '.join(holders)} hold labels, and each may know some "
+            'of the classes only; give the names of all, e.g. classes = ["no", "yes"]'
+        )
 
 
 def addresses(parties: tuple[PartySpec, ...]) -> None:

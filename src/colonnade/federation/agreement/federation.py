@@ -52,6 +52,8 @@ class Federation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         checks.roles(self.parties, self.roles)
         checks.columns(self.parties, self.roles, needed=self.rows is not None)
         checks.addresses(self.parties)
+        if self.rows is not None:
+            checks.class_names(self.parties, self.roles, self.rows)
         if self.network.hub is not None and self.network.hub not in self.members:
             raise InputError(
                 f'network.hub = "{self.network.hub}": is not a party'
@@ -68,7 +70,7 @@ class Federation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def leader(self) -> str | None:
-        """The party that holds the labels; None where all do."""
+        """The party that holds the labels, or the first that holds some; None where nobody leads."""
         return self.playing(self.roles.labels)[0] if self.roles.labels else None
 
     @property
@@ -78,7 +80,7 @@ class Federation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def label_holders(self) -> tuple[str, ...]:
-        return (self.leader,) if self.leader else self.algorithm().labels.parties
+        return self.playing(self.roles.labels or "") or self.algorithm().labels.parties
 
     def party(self, name: str) -> PartySpec:
         for party in self.parties:
@@ -137,7 +139,7 @@ class Federation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             self.clients,
             widths,
             shapes,
-            self.rows.classes or 0,
+            self.rows.count,
             counts,
             self.seed,
             players,
@@ -152,6 +154,7 @@ class Federation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         def made() -> Algorithm:
             algorithm = registry()[self.method.algorithm](method, task)
             assert algorithm.groups  # names that clash are found here
+            algorithm.labels_are_told = self.rows is not None and self.roles.several
             return algorithm
 
         return prefixed("method", made)

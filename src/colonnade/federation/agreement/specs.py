@@ -14,6 +14,7 @@ from colonnade.data.rows import RowSplit, split_rows
 from colonnade.errors import InputError
 from colonnade.federation.keys.names import host_names
 from colonnade.learning.algorithm import Algorithm
+from colonnade.learning.declare import LabelHolders, Members, declared
 from colonnade.learning.task import Task
 from colonnade.network.spec import GraphSpec
 
@@ -28,6 +29,7 @@ class Roles:
     labels: str | None  # None: all column holders have them, and nobody leads
     others: tuple[str, ...]
     optional: tuple[str, ...]
+    several: bool = False  # parties may hold labels, each those of its own rows
 
     @classmethod
     def of(cls, kind: type[Algorithm]) -> Roles:
@@ -40,7 +42,8 @@ class Roles:
         known = (columns, labels, *kind.outside)
         drawn = [g.name for g in plays.groups if set(g.parties) <= set(plays.columns.parties)]
         others = tuple(g.name for g in plays.groups if g.name not in (*known, *drawn))
-        return cls(columns, labels, others, kind.optional)
+        several = any(isinstance(one, LabelHolders) for one in declared(kind, Members))
+        return cls(columns, labels, others, kind.optional, several)
 
     @property
     def all(self) -> tuple[str, ...]:
@@ -60,7 +63,8 @@ class RowsSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """The `[rows]` table: what the parties' own files hold."""
 
     aligned: int  # rows that every column holder and the label holder have
-    classes: int | None = None  # unless the label is a number
+    # How many, or their names; neither if the label is a number.
+    classes: int | tuple[str, ...] | None = None
     validation: float = 0.1  # share of what the test rows leave
     test: float = 0.2  # share of all rows
     goal: GoalName | None = None  # "number": the label is one
@@ -68,16 +72,17 @@ class RowsSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     weights: Weights | None = None  # of classes, in the loss
 
     def __post_init__(self) -> None:
-        for key, least in (("aligned", 1), ("classes", 2)):
-            value = getattr(self, key)
-            if value is not None and value < least:
+        if len(set(self.names)) < len(self.names):
+            raise InputError(f"rows.classes = {list(self.names)}: a class is named twice.")
+        for key, value, least in (("aligned", self.aligned, 1), ("classes", self.count, 2)):
+            if value < least and (key == "aligned" or self.classes is not None):
                 raise InputError(f"rows.{key} = {value}: expected {least} or more.")
         if (self.goal == "number") == (self.classes is not None):
             raise InputError(
-                "rows.classes: give exactly one of classes (how many there are) and "
-                'goal = "number" (the label is a number).'
+                "rows.classes: give exactly one of classes (how many there are, or their names) "
+                'and goal = "number" (the label is a number).'
             )
-        check_metric(self.metric, self.weights, self.classes or 0, "rows.")
+        check_metric(self.metric, self.weights, self.count, "rows.")
         for key in ("validation", "test"):
             if not 0 <= getattr(self, key) < 1:
                 raise InputError(
@@ -90,6 +95,16 @@ class RowsSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
                 f"rows.aligned = {self.aligned}: test = {self.test:g} and validation = "
                 f"{self.validation:g} leave no rows to train on."
             )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the classes, if the file gives them."""
+        return self.classes if isinstance(self.classes, tuple) else ()
+
+    @property
+    def count(self) -> int:
+        """Classes; 0: the label is a number."""
+        return len(self.names) or (self.classes if isinstance(self.classes, int) else 0)
 
     def split(self, seed: int) -> RowSplit:
         """Which rows are for what. Nobody's labels play a part, as every party must draw the

@@ -12,7 +12,7 @@ from colonnade.common.explanations import Explanation, PartyExplanation
 from colonnade.common.text import printable, with_reasons
 from colonnade.errors import ColonnadeError
 from colonnade.federation.agreement.party_file import PartyFile
-from colonnade.federation.asking.predictions import ANSWER, ERROR, need_leader
+from colonnade.federation.asking.predictions import ANSWER, ERROR, need_labels
 from colonnade.federation.member.process import visiting
 from colonnade.federation.member.score_requests import ScoreAsked, Scored
 from colonnade.learning.coalitions import ORDERS, evaluations, shapley
@@ -28,7 +28,7 @@ def explain(
     party: PartyFile, orders: int = ORDERS, watch: Callable[[float], None] = lambda share: None
 ) -> Explanation:
     """Ask the process of a party that runs, which is the label holder where there is one."""
-    need_leader(party, "explain")
+    need_labels(party, "explain")
     place = visiting(party)
     found = explained(
         lambda data: ask(place, party.party, "score", data, timeout=ANSWER),

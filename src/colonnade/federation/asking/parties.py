@@ -28,8 +28,7 @@ def find_party(path: Path) -> PartyFile:
     if not (path / FEDERATION).is_file():
         raise InputError(f"{path}: no {FEDERATION} there; give a party file or an `up` folder")
     federation = read_federation(path / FEDERATION)
-    able = [federation.leader] if federation.leader else federation.label_holders
-    parties = [read_party(path / f"{name}.toml") for name in able]
+    parties = [read_party(path / f"{name}.toml") for name in federation.label_holders]
     with ThreadPoolExecutor(len(parties)) as pool:
         ready = [p for p, there in zip(parties, pool.map(answers, parties), strict=True) if there]
     return [*ready, parties[0]][0]

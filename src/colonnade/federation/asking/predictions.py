@@ -23,7 +23,7 @@ ERROR = 1000  # characters of an error that was answered
 
 def predict(party: PartyFile, ids: Sequence[str] | None) -> Predicted:
     """Predictions of those who are there."""
-    need_leader(party, "predict")
+    need_labels(party, "predict")
     request = msgspec.json.encode(Asked(None if ids is None else list(ids)))
     place, answer = visiting(party), None
     if answers(party):  # who is not there would be waited for as long as an answer may take
@@ -48,13 +48,14 @@ def read_answer(answer: bytes, party: str) -> Predicted:
     return found
 
 
-def need_leader(party: PartyFile, command: str) -> None:
-    leader = party.federation.leader
-    if leader is not None and party.party != leader:
-        raise InputError(
-            f"{party.source}: {command} is for the label holder, {leader!r}: only it learns the "
-            "predictions"
-        )
+def need_labels(party: PartyFile, command: str) -> None:
+    federation = party.federation
+    holders = federation.label_holders
+    if federation.leader is not None and party.party not in holders:
+        who = f"the label holder, {holders[0]!r}: only it learns"
+        if len(holders) > 1:
+            who = f"those who hold labels, {', '.join(holders)}: only they learn"
+        raise InputError(f"{party.source}: {command} is for {who} the predictions")
 
 
 def write_csv(found: Predicted, file: TextIO) -> None:

@@ -26,6 +26,7 @@ from colonnade.federation.member.answers import Answer
 from colonnade.federation.member.led import LedMember
 from colonnade.federation.member.member import TESTED_WITHOUT, Member
 from colonnade.federation.member.messages import Call, text
+from colonnade.federation.member.several import SeveralMember
 from colonnade.federation.member.stage import Stage
 from colonnade.network import ABSENT, is_absent
 from colonnade.network.clock import SECOND
@@ -281,4 +282,6 @@ class LeaderlessMember(Member):
 
 def member_kind(federation: Federation) -> type[Member]:
     """The class of a party of this federation."""
-    return LeaderlessMember if federation.leader is None else LedMember
+    if federation.leader is None:
+        return LeaderlessMember
+    return SeveralMember if federation.roles.several else LedMember

@@ -15,7 +15,7 @@ from colonnade.common.text import printable, with_reasons
 from colonnade.errors import ColonnadeError, Unanswerable
 from colonnade.federation.member.answers import Answer
 from colonnade.federation.member.member import TESTED_WITHOUT, Member
-from colonnade.federation.member.messages import Account, Call, Line, done_with, text
+from colonnade.federation.member.messages import Account, Call, Line, done_with, place_of, text
 from colonnade.federation.member.record import lines_of
 from colonnade.federation.member.stage import Stage
 from colonnade.network import ABSENT
@@ -117,25 +117,29 @@ class LedMember(Member):
     async def ask(self, ids: list[str] | None, without: frozenset[str] = frozenset()) -> Answer:
         """Predict these rows with every party that is present."""
         self.asked += 1
-        call = Call(self.asked, ids, version=self.version, without=sorted(without))
+        call = self.next_call(ids, without)
         there = self.post.present()
         self.call(call)
         net = self.network(call)
         logits, reason = cast(Tensor, ABSENT), ""
         try:
-            logits = await self.algorithm.predict(net, self.part(ids))
+            logits = await self.algorithm.predict(net, self.part(ids, call.caller))
         except Unanswerable as error:
             reason = str(error)
             log.warning("%s: no answer: %s", self.party, reason)
         await self.hear_out(call, [p for p in there if p not in net.silent])
         told = self.silences.pop(call.number, {})
-        self.post.passes(done_with(call), forget=True)
+        self.post.passes(done_with(call, self.federation.members), forget=True)
         self.keeping.note()
         return Answer(logits, self.absent(there, net.silent, told), reason)
 
+    def next_call(self, ids: list[str] | None, without: frozenset[str]) -> Call:
+        return Call(self.asked, ids, version=self.version, without=sorted(without))
+
     async def hear_out(self, call: Call, parties: list[str]) -> None:
         """Wait until these parties are done with a call and have told whom they did not hear."""
-        place, limit = done_with(call), self.clock.now + int(self.patience * SECOND)
+        place = done_with(call, self.federation.members)
+        limit = self.clock.now + int(self.patience * SECOND)
         peers = [self.post.peers[party] for party in parties]
         while any(k.there and not k.reached(place) for k in peers) and self.clock.now < limit:
             await self.clock.wait(self.post.news, limit)
@@ -158,6 +162,7 @@ class LedMember(Member):
         has started a new training."""
         generation = self.post.generation
         while not self.over and (self.post.generation == generation or self.leader_is_done()):
+            self.answer_questions()
             if self.post.generation != generation and self.post.peers[self.leader].positions:
                 generation = self.post.generation
                 finish(self.post)  # the label holder was away, and asks who is ready
@@ -171,26 +176,30 @@ class LedMember(Member):
                 await self.heed(call)
                 self.keeping.note()
 
+    def answer_questions(self) -> None:
+        """Those that this party is asked itself: none, unless it holds labels."""
+        return None
+
     async def heed(self, call: Call) -> None:
-        """Compute this party's part of an answer, then tell the label holder that it is done and
+        """Compute this party's part of an answer, then tell the party that asks that it is done and
         which parties were not heard."""
-        silent, why = {self.party}, self.refusal(call)
+        silent, why, caller = {self.party}, self.refusal(call), call.caller or self.leader
         if not why and not self.keeping.use(call.version):
             why = NO_PART
         try:
             if not why:
                 net = self.network(call)
-                await self.algorithm.predict(net, self.part(call.ids))
+                await self.algorithm.predict(net, self.part(call.ids, call.caller))
                 silent = net.silent
         except Rejoin:
             return
         except Exception as error:
             why = FAILED
-            self.post.refuse(self.leader, "a call that cannot be answered", error)
+            self.post.refuse(caller, "a call that cannot be answered", error)
         if silent:
             told = Account(number=call.number, silent=sorted(silent), why=printable(why))
-            self.post.tell(self.leader, CALL, note=text(told))
-        self.post.reach(done_with(call))
+            self.post.tell(caller, CALL, note=text(told))
+        self.post.reach(done_with(call, self.federation.members))
         for party in self.post.present():
             self.post.beat(party)
 
@@ -235,8 +244,11 @@ class LedMember(Member):
 
     def network(self, call: Call) -> Live:
         """The network over which the messages of one call go."""
-        # The label holder waits for those who wait for others.
-        patience = self.patience if self.post.leads else self.patience / 2
+        # Who asks waits for those who wait for others.
+        patience = (
+            self.patience if self.party == (call.caller or self.leader) else self.patience / 2
+        )
         # The version is part of the program counter: a message of another version is another one's.
-        origin = ProgramCounter((END, call.number, *(call.version or ())))
+        place = place_of(call, self.federation.members)
+        origin = ProgramCounter((*place, *(call.version or ())))
         return self.beside(origin, f"call {call.number}", patience, call.without)

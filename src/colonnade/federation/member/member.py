@@ -183,15 +183,18 @@ class Member(TrainingMember):
             self._unknown.add(caller, "asks about rows that are not answered about", why)
         return why
 
-    def part(self, ids: Sequence[str] | None) -> Part:
+    def part(self, ids: Sequence[str] | None, caller: str = "") -> Part:
         """The rows that are asked about, as far as they are here. Who asks takes part as well, and
-        does so with average columns where the privacy budget of its own is used up."""
+        does so with average columns where the privacy budget of its own is used up. `caller`: which
+        label holder asks, if it is not the first."""
         part = self.algorithm.data.test
         if ids is not None:
             x: Any = ABSENT
             if self.own.x is not None:
                 x = pad_stack([self.own.rows(ids)], max(self.algorithm.task.widths))
-            part = Part(x, ABSENT, len(ids))
+            holders = self.algorithm.labels.parties
+            asker = holders.index(caller) if caller in holders else 0
+            part = Part(x, ABSENT, len(ids), asker)
         if self.budget is None:
             return part
         if spent := self.budget.used_up(ids):

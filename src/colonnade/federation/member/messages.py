@@ -3,6 +3,7 @@ asks for predictions, and accounts of what left a party. All of it is checked wh
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
@@ -68,9 +69,15 @@ class Account(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     alone: Count = 0  # rounds without labels that the sender did
 
 
-def done_with(call: Call) -> ProgramCounter:
+def place_of(call: Call, members: Sequence[str]) -> ProgramCounter:
+    """Where the exchanges of a call are. Calls of others than the leader go on beside its own."""
+    beside = (~members.index(call.caller),) if call.caller else ()
+    return ProgramCounter((END, *beside, call.number))
+
+
+def done_with(call: Call, members: Sequence[str]) -> ProgramCounter:
     """The program counter after all that a call asks for."""
-    return ProgramCounter((END, call.number, END, 0))
+    return place_of(call, members).at(END, 0)
 
 
 def text(value: msgspec.Struct) -> str:

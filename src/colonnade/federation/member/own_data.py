@@ -31,6 +31,7 @@ from colonnade.errors import InputError
 from colonnade.federation.agreement.federation import Federation
 from colonnade.federation.agreement.party_file import OwnSpec, PartyFile
 from colonnade.federation.agreement.specs import RowsSpec
+from colonnade.federation.member.own_labels import own_labels
 from colonnade.federation.member.own_models import own_code, own_models, rehearse
 from colonnade.models.factories import Factory
 
@@ -48,6 +49,7 @@ class OwnData:
     fingerprint: str = ""  # of the ids of the aligned rows; "": there is no id column
     models: Mapping[str, Factory] = field(default_factory=dict)  # of this party's own
     code: Mapping[str, Source] = field(default_factory=dict)  # which others are told of
+    labels: Tensor | None = None  # of the aligned rows, where several parties have some; see there
 
     def positions(self, ids: Sequence[str]) -> Indices:
         """Where these rows are; -1 for one that is not here."""
@@ -101,12 +103,22 @@ def _from_file(party: PartyFile, rows: RowsSpec, spec: OwnSpec) -> OwnData:
     ids = _numbered(count) if spec.id is None else _ids(columns[spec.id], path, spec.id)
     order = _order(ids, rows.aligned, sort=spec.id is not None)
     ids = tuple(ids[i] for i in order)
-    y, classes = _labels(columns, spec, path, rows, order)
+    split, labels = rows.split(federation.seed), None
+    if federation.roles.several and spec.label is not None:
+        labels, classes = own_labels(
+            columns[spec.label], path, spec.label, rows, order, split.train
+        )
+        y = labels.clamp(min=0)
+    else:
+        y, classes = _labels(columns, spec, path, rows, order)
     x = _features(columns, party, path)[order] if party.holds_columns else None
-    scaler = None if x is None else Scaler.standardising(x[rows.split(federation.seed).train])
+    scaler = None if x is None else Scaler.standardising(x[split.train])
     scaled = None if x is None or scaler is None else scaler.apply(x)
     mark = "" if spec.id is None else fingerprint(federation, ids[: rows.aligned])
-    return OwnData(_vertical(federation, scaled, y, party, classes), ids, scaled, classes, mark)
+    data = _vertical(federation, scaled, y, party, classes)
+    if labels is not None:
+        data = replace(data, notes=())  # what is not labelled is no label
+    return OwnData(data, ids, scaled, classes, mark, labels=labels)
 
 
 def fingerprint(federation: Federation, ids: Sequence[str]) -> str:
@@ -178,14 +190,21 @@ def _labels(
     if spec.label is None:
         return None, ()
     values = np.asarray(columns[spec.label])[: rows.aligned]
-    goal = "classes" if rows.classes else "number"
+    goal = "classes" if rows.count else "number"
     y, names, cautions = encode_labels(values, str(path), spec.label, goal)
-    if len(names) != (rows.classes or 0):
+    if rows.names and set(names) != set(rows.names):
+        raise InputError(
+            f"{path}: column {spec.label!r} holds the classes {first_of(names)}, but the federation "
+            f"file says rows.classes = {list(rows.names)}."
+        )
+    if rows.names:
+        y, names = np.array([rows.names.index(name) for name in names])[y], list(rows.names)
+    if len(names) != rows.count:
         advice = f" If they are amounts, in [rows] {AMOUNTS}" if cautions else ""
         raise InputError(
             f"{path}: column {spec.label!r} holds {len(names)} classes ({first_of(names)}) in the "
             f"{rows.aligned} aligned rows, but the federation file says rows.classes = "
-            f"{rows.classes}.{advice}"
+            f"{rows.count}.{advice}"
         )
     return torch.from_numpy(y[order[: rows.aligned]]), tuple(names)
 

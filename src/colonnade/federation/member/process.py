@@ -98,6 +98,6 @@ def visiting(party: PartyFile) -> Place:
 
 def serve(member: Member, transport: ZenohTransport) -> None:
     transport.serve("status", lambda _, reply: reply(json.dumps(status(member)).encode()))
-    if member.post.leads or member.post.leader is None:
+    if member.party in member.federation.label_holders or member.post.leader is None:
         transport.serve("predict", lambda data, reply: Predictor(member, reply).begin(data))
         transport.serve("score", lambda data, reply: Scorer(member, reply).begin(data))

@@ -91,8 +91,9 @@ class TrainingMember:
         self.rounds_by_program: dict[ProgramCounter, int] = {}  # of programs side by side
         self.new = False  # without a checkpoint, and before its first round
         self.version_before: Any = None  # of the model that an earlier process used
+        self.generation_before = 0  # of the leader, as an earlier process knew it
         self._seen = Tally(log, first=CHANGES)
-        self._leaving = False  # because it cannot work with the others
+        self.leaving = False  # because it cannot work with the others
 
     def _algorithm(self) -> Algorithm:
         algorithm = self.federation.algorithm(self.own.models)
@@ -157,14 +158,21 @@ class TrainingMember:
         log.info("%s: going on from its checkpoint: %s", self.party, far)
         self.attendance.restore(kept.get("attendance"))
         self.version_before = kept.get("version")
+        self.generation_before = kept.get("generation", 0)
+        self.restore(kept)
         missed = kept.get("missed", [])
         self.post.missed = {ProgramCounter(o): set(names) for o, names in missed}
         self.state.round = min(net.resume_at, self.state.rounds)
 
+    def restore(self, kept: dict[str, Any]) -> None:
+        """What a kind of member has among its `facts` beside these."""
+        return None
+
     def facts(self) -> dict[str, Any]:
         """What a checkpoint holds of this party beside the algorithm's state."""
         missed = [[list(o), sorted(names)] for o, names in self.post.missed.items()]
-        return {"attendance": self.attendance.facts(), "missed": missed}
+        facts = {"attendance": self.attendance.facts(), "missed": missed}
+        return {**facts, "generation": self.post.generation}
 
     def remarks(self) -> list[str]:
         """What must be known of the training so far; nothing before the data has been read."""
@@ -260,9 +268,9 @@ class TrainingMember:
     def leave_unsuited(self, error: Unsuited) -> None:
         """End this process with an error in a moment. The others hear of it first: they may not
         have had this party's greeting yet, which tells them what differs."""
-        if self._leaving:
+        if self.leaving:
             return
-        self._leaving = True
+        self.leaving = True
         for party in self.post.peers:
             self.post.greet(party)
 

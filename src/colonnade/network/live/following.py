@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from colonnade.network.clock import SECOND
@@ -12,7 +13,7 @@ from colonnade.network.live.generations import LedProgram
 from colonnade.network.live.messages import NACK
 from colonnade.network.live.peers import Peer
 from colonnade.network.live.post import Post
-from colonnade.network.live.waiting import ASK_EVERY, Rejoin, WaitLog
+from colonnade.network.live.waiting import ASK_EVERY, Over, Rejoin, WaitLog
 from colonnade.network.program_counter import END, MAIN, ProgramCounter, after_rounds
 
 if TYPE_CHECKING:
@@ -27,31 +28,56 @@ Run = Callable[["Live"], Coroutine[Any, Any, Any]]
 
 
 class Siblings:
-    """Programs that run side by side at one party. A program ends only when all of them are done:
-    until then its leader may crash, return, and repeat rounds that its checkpoint does not hold."""
+    """Programs that run side by side at one party. Each ends when all of them are done: until then
+    its leader may crash, return and take up rounds that it has not kept. The counter, if there is
+    one, waits for no leader that is away once another program has ended and all others, too."""
 
-    def __init__(self, count: int) -> None:
-        self.running = count
+    def __init__(
+        self, around: Live, leaders: Mapping[int, str | None], counter: str | None
+    ) -> None:
+        """`around`: the network on which they were just started. `leaders`: by the number of the
+        program, of those in which this party has a part."""
+        self.post, self.leaders, self.counter = around.post, leaders, counter
+        self.running = dict.fromkeys(leaders)
+        self.after = around.origin.at(around.rounds_begun, around.step + 1)  # when all have ended
 
-    async def run(self, post: Post, program: Coroutine[Any, Any, Any]) -> None:
-        await program
-        self.end(post)
+    async def run(self, number: int, program: Coroutine[Any, Any, Any]) -> None:
+        with suppress(Over):
+            await program
+        self.end(number)
 
-    def end(self, post: Post) -> None:
-        self.running -= 1
-        post.news.notify()
+    def end(self, number: int) -> None:
+        self.running.pop(number, None)
+        self.post.news.notify()
 
-    async def wait(self, net: Live, leader: str) -> None:
-        """This party is done with its part of a program that another party leads. Returns when the
-        leader and all siblings are done, too."""
-        over = net.origin.at(END, 0)
+    async def wait(self, net: Live, number: int) -> None:
+        """This party is done with its part of a program that another one leads."""
+        over, leader = net.origin.at(END, 0), self.leaders[number] or ""
         await net.wait_until(lambda: net.post.peers[leader].reached(over), lambda: [leader])
-        self.end(net.post)
+        self.end(number)
         try:
             await net.wait_until(lambda: not self.running, list)
         except Rejoin:
-            self.running += 1
+            self.running[number] = None
             raise
+
+    def is_over(self, number: int) -> bool:
+        """Whether a program ends here without its leader."""
+        leader, peers = self.leaders[number], self.post.peers
+        if self.counter is None or leader is None:
+            return False
+        if self.counter == self.post.party:
+            some_ended = len(self.running) < len(self.leaders)
+            return some_ended and not any(self._there(self.leaders[n]) for n in self.running)
+        gone_on = peers[self.counter].reached(self.after)
+        return gone_on and (
+            leader == self.post.party
+            or not self._there(leader)
+            or peers[leader].reached(self.after)
+        )
+
+    def _there(self, party: str | None) -> bool:
+        return party == self.post.party or self.post.peers[party or ""].there
 
 
 async def lead(
@@ -62,12 +88,19 @@ async def lead(
     limit = post.clock.now + (LISTEN_FIRST if led.origin else 0)
     while any(k.there and not k.positions for k in post.peers.values()) and post.clock.now < limit:
         await post.clock.wait(post.news, limit)
-    post.lead(led, after_rounds(led.origin, min(resume_at, END)))
-    net = new_network()
-    net.resume_at = resume_at
-    result = await run(net)
-    finish(post, led.origin)
-    return result
+    while True:
+        post.lead(led, after_rounds(led.origin, min(resume_at, END)))
+        net = new_network()
+        net.resume_at = resume_at
+        try:
+            result = await run(net)
+        except Rejoin as rejoin:  # a decision of the counter was lost with its process
+            if rejoin.net is not net:
+                raise
+            resume_at = max(resume_at, net.rounds_done)
+        else:
+            finish(post, led.origin)
+            return result
 
 
 def finish(post: Post, origin: ProgramCounter = MAIN) -> None:
@@ -86,15 +119,16 @@ async def follow(
     own_rounds: range = range(0),
     around: Live | None = None,
     siblings: Siblings | None = None,
+    number: int = 0,
 ) -> Any:
-    """Run a program from its leader's round on, and once more whenever the leader begins a new
-    generation. `around`: the network on which the program was started beside its `siblings`.
-    `resume_at` and `own_rounds`: see `take_part`."""
+    """Run a program from its leader's round on, again whenever the leader begins anew. `around`:
+    the network on which the program was started side by side with its `siblings`, as which
+    `number`. `resume_at` and `own_rounds`: see `take_part`."""
     leader = post.peers[led.leader or ""]
     joined = 0  # the newest generation in which this party has taken part
     mine = resume_at  # the round at which this party would go on by itself
     while True:
-        await _wait_for_leader(post, led, leader, around)
+        await _wait_for_leader(post, led, leader, around, lambda: _over(siblings, number))
         net = new_network()
         ahead = leader.positions.rounds_done(led.origin)
         early = 0 if joined == led.generation else WINDOW  # rounds that the leader may be ahead
@@ -107,7 +141,7 @@ async def follow(
             result = await run(net)
             if siblings is not None:
                 finish(post, led.origin)
-                await siblings.wait(net, led.leader or "")
+                await siblings.wait(net, number)
             return result
         except Rejoin as rejoin:
             if rejoin.net is not net:
@@ -116,15 +150,25 @@ async def follow(
         mine = max(mine, net.rounds_begun)
 
 
-async def _wait_for_leader(post: Post, led: LedProgram, leader: Peer, around: Live | None) -> None:
-    """Wait until the leader has begun the program and told its position, or is past the program."""
+def _over(siblings: Siblings | None, number: int) -> bool:
+    return siblings is not None and siblings.is_over(number)
+
+
+async def _wait_for_leader(
+    post: Post, led: LedProgram, leader: Peer, around: Live | None, over: Callable[[], bool]
+) -> None:
+    """Until the leader has begun and told where it is, or has passed the program. Raises `Over` if
+    it is `over` without the leader."""
     ask_at, wait_log = post.clock.now + ASK_EVERY, WaitLog(post)
     while True:
         if around is not None:
             around.check_generation()
         begun = any(counter.inside(led.origin) for counter in leader.positions.values())
-        if (led.generation and begun) or leader.positions.rounds_done(led.origin) >= END:
+        passed = leader.positions.rounds_done(led.origin) >= END
+        if passed or (led.generation and begun and post.knows(led.leader or "")):
             return
+        if over():
+            raise Over
         wait_log.log_if_due([led.leader or ""])
         if post.clock.now >= ask_at:
             ask_at = post.clock.now + ASK_EVERY

@@ -33,13 +33,24 @@ Message = tuple[str, Header, Tensor | None]  # sender, header, content
 class LedProgram:
     """A program as one party knows it: its leader, the generation, and what was sent in it."""
 
-    def __init__(self, origin: ProgramCounter, leader: str | None, quota: Quota) -> None:
+    def __init__(
+        self,
+        origin: ProgramCounter,
+        leader: str | None,
+        quota: Quota,
+        parties: tuple[str, ...] | None = None,
+    ) -> None:
         self.origin, self.leader = origin, leader
-        self.generation = self.newest = 0 if leader else 1  # newest: of all messages so far
+        self.parties = parties  # those that have a part in it; None: all
+        self.generation = self.newest = 0 if leader else 1  # newest: that was heard of
         self.start = origin.at(0, 0)  # where the generation began
         self.mail = MailRoom(quota, unread=UNREAD, registers=REGISTERS, versions=VERSIONS)
         self.resend = ResendBuffer()
         self.gone: dict[tuple[str, ProgramCounter], bool] = {}  # messages that senders lack by now
+
+    def is_for(self, party: str) -> bool:
+        """Whether a party has a part in it."""
+        return self.parties is None or party in self.parties
 
     def begin(self, generation: int, start: ProgramCounter) -> None:
         """Begin a new generation: all earlier messages are void, except for what registers hold."""
@@ -79,8 +90,10 @@ class Programs:
                     return self._open[ProgramCounter(counter[: i + 1])]
         return self.main
 
-    def open(self, origin: ProgramCounter, leader: str) -> LedProgram:
-        program = self._open[origin] = LedProgram(origin, leader, self.quota)
+    def open(
+        self, origin: ProgramCounter, leader: str, parties: tuple[str, ...] | None
+    ) -> LedProgram:
+        program = self._open[origin] = LedProgram(origin, leader, self.quota, parties)
         return program
 
     def close(self, origin: ProgramCounter) -> None:

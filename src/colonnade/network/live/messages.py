@@ -7,11 +7,12 @@
 - START: where the generation of the program's leader began.
 - CALL: a request to all parties, such as a prediction; the note says what is asked for.
 - PARTS: which versions of the model the sender keeps.
+- LABELS: which rows the sender has labels of, where several parties hold labels.
 - TWICE: the receiver's party has two processes; the note says which of them the sender listens to.
 """
 
 from __future__ import annotations
 
 HEARTBEAT, NACK, GONE, START = "heartbeat", "nack", "gone", "start"
-CALL, PARTS, TWICE = "call", "parts", "twice"
-EVERYONE = "everyone"  # the group of all parties: sender and receiver are numbered in it
+CALL, PARTS, TWICE, LABELS = "call", "parts", "twice", "labels"
+EVERYONE = "everyone"  # the group of all parties, which such messages are addressed in

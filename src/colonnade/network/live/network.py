@@ -61,6 +61,7 @@ class Live(CommittingNetwork):
         while True:
             await self.wait_until(lambda: key in letters or self._lacks(decider), lambda: [decider])
             if key not in letters:
+                self.check_over()
                 raise self.rejoin()
             decision = letters.pop(key)
             if (
@@ -79,26 +80,33 @@ class Live(CommittingNetwork):
         return SystemRandomness()
 
     def _decide(self, decision: Tensor, links: Links, kind: str) -> list[float]:
+        told = np.array([[self.led.is_for(party)] for party in self.everyone.parties])
         for receiver, party in enumerate(self.everyone.parties):
-            if party in self.post.peers:
+            if party in self.post.peers and told[receiver]:
                 self._hand_over(self._header(links, 0, receiver, kind), decision, party, 0)
         self.post.reach(self.at)
-        self.ledger.add(self.phase, kind, links, None, decision.numel() * DECISION_BYTES)
+        counted = None if told.all() else told
+        self.ledger.add(self.phase, kind, links, counted, decision.numel() * DECISION_BYTES)
         return decision.tolist()
 
     # -- programs side by side --------------------------------------------------------------------
 
-    async def concurrently(self, *programs: Run | Program) -> None:
+    async def concurrently(self, *programs: Run | Program, counter: Group | None = None) -> None:
         children = self._children_of(len(programs))
         self.post.reach(self.at)
         self.post.beat_all()
-        siblings = Siblings(len(programs))
-        pairs = list(zip(programs, children, strict=True))
+        mine = {k: program for k, program in enumerate(programs) if self._has_part(program)}
+        leaders = {k: self._leader_of(program) for k, program in mine.items()}
+        siblings = Siblings(self, leaders, None if counter is None else counter.parties[0])
         self.has_children = True
         try:
-            runs = [self._side_by_side(program, child, siblings) for program, child in pairs]
-            named = zip(children, runs, strict=True)
-            tasks = [self.clock.spawn(run, f"{self.party}: {c.program}") for c, run in named]
+            tasks = [
+                self.clock.spawn(
+                    self._side_by_side(k, programs[k], children[k], siblings),
+                    f"{self.party}: {children[k].program}",
+                )
+                for k in siblings.running
+            ]
             await self.clock.join(tasks)
             self.check_generation()
         finally:
@@ -110,29 +118,44 @@ class Live(CommittingNetwork):
         self.post.reach(self.at)
         self.post.beat_all()
 
-    def _side_by_side(
-        self, program: Run | Program, child: Self, siblings: Siblings
-    ) -> Coroutine[Any, Any, None]:
-        """Run one of the programs to its end, with its own leader or that of this program."""
-        run: Callable[[Live], Coroutine[Any, Any, None]] = self._run_of(program)
+    def _has_part(self, program: Run | Program) -> bool:
+        parties = program.parties if isinstance(program, Program) else None
+        return parties is None or self.party in parties
+
+    def _leader_of(self, program: Run | Program) -> str | None:
         leader = self.leader
         if isinstance(program, Program):
             leader = program.leading_party(self.world)
-        if leader is None:  # the child has the generation of this program
-            child.leader = None
-            return siblings.run(self.post, run(child))
-        if leader != self.party and leader not in self.post.peers:
+        if leader not in (None, self.party) and leader not in self.post.peers:
             raise ValueError(f"{leader} leads a program, but is not a neighbour of {self.party}")
-        led = child.led = self.post.open(child.origin, leader)
+        return leader
+
+    def _side_by_side(
+        self, number: int, program: Run | Program, child: Self, siblings: Siblings
+    ) -> Coroutine[Any, Any, None]:
+        """One of the programs, to its end, with its own leader or that of this program."""
+        run: Callable[[Live], Coroutine[Any, Any, None]] = self._run_of(program)
+        leader = siblings.leaders[number]
+        if leader is None:  # it has the generation of this program
+            child.leader = None
+            return siblings.run(number, run(child))
+        parties = program.parties if isinstance(program, Program) else None
+        led = child.led = self.post.open(child.origin, leader, parties)
 
         def new_network() -> Live:
             net = self._child(self._beside(child.program), child.origin)
             net.led, net.leader, net.mail, net.began_in = led, leader, led.mail, led.generation
+            net.is_over = lambda: siblings.is_over(number)
+            net.check_over()
             return net
 
         if leader == self.party:
-            return siblings.run(self.post, lead(self.post, led, new_network, run, child.resume_at))
-        return follow(self.post, led, new_network, run, around=self, siblings=siblings)
+            whole = lead(self.post, led, new_network, run, child.resume_at)
+        else:
+            whole = follow(
+                self.post, led, new_network, run, around=self, siblings=siblings, number=number
+            )
+        return siblings.run(number, whole)
 
     def _beside(self, program: str) -> Self:
         child = type(self)(self.post, program, patience=self.patience)
@@ -157,6 +180,7 @@ class Live(CommittingNetwork):
     async def _catch_up(self, left: int) -> None:
         await self.clock.sleep_until(self.clock.now)  # let received messages be handled first
         self.check_generation()
+        self.check_over()
         if self._inner and self.leader is None:
             return  # a validation or an answer on some of the rows is worse than a late one
         ahead = self.rounds_to_follow()
@@ -170,7 +194,8 @@ class Live(CommittingNetwork):
         begun = self.origin.at(self.rounds_begun + 1, 0)
         before = self.origin.at(self.rounds_begun, 0)
         self.post.reach(begun)
-        for party in self.post.present():
+        there = list(filter(self.led.is_for, self.post.present()))
+        for party in there:
             if not self.post.peers[party].told.reached(before):
                 self.post.peers[party].told = begun
                 self.post.tell(party, HEARTBEAT, begun)
@@ -181,7 +206,7 @@ class Live(CommittingNetwork):
         if self.unhurried and not self.impatient:
             await self.wait_for_all(lambda party: self.post.peers[party].reached(wanted))
             return
-        await self.wait_within_patience(self.post.present(), wanted, begun, alone=self.impatient)
+        await self.wait_within_patience(there, wanted, begun, alone=self.impatient)
 
     # -- exchanges --------------------------------------------------------------------------------
 

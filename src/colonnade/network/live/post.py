@@ -23,6 +23,7 @@ from colonnade.network.live.loudness import Loudness
 from colonnade.network.live.messages import (
     EVERYONE,
     HEARTBEAT,
+    LABELS,
     PARTS,
     START,
 )
@@ -87,12 +88,15 @@ class Post:
         self.missed: dict[ProgramCounter, set[str]] = {}
         self.returns = 60.0  # seconds for which a party that is away may be waited for
         self.loudness = Loudness()
-        self.silence = 30.0  # seconds for which a party that is there may owe a message
-        self.greeting = ""  # the note of the first heartbeat to a party that has just come
+        self.silence = 30.0  # seconds that a party which is there may owe a message
+        self.greeting = ""  # what newcomers are told
+        self.labels_for: Callable[[str], str] = lambda party: ""  # told to them first
+        self.knows: Callable[[str], bool] = lambda party: True  # what it takes to follow a party
         self.on_call: Callable[[str, str], None] = lambda sender, note: None
         self.on_greeting: Callable[[str, str], None] = lambda sender, note: None
         self.on_change: Callable[[str, bool], None] = lambda party, there: None
         self.on_twice: Callable[[str, int], None] = lambda sender, life: None
+        self.on_labels: Callable[[str, str], None] = lambda sender, note: None
         self.refusals = Tally(log)
         self.left_behind = Tally(log)  # parties that were not waited for although they are there
 
@@ -131,9 +135,12 @@ class Post:
 
     # -- programs and their generations -----------------------------------------------------------
 
-    def open(self, origin: ProgramCounter, leader: str) -> LedProgram:
-        """This party starts a program with a leader of its own, side by side with others."""
-        program = self.programs.open(origin, leader)
+    def open(
+        self, origin: ProgramCounter, leader: str, parties: tuple[str, ...] | None = None
+    ) -> LedProgram:
+        """This party starts a program with a leader of its own, side by side with others.
+        `parties`: those that have a part in it, if not all."""
+        program = self.programs.open(origin, leader, parties)
         self.programs.forget_passed(self.positions.reached)
         for message in self.programs.release_early(origin):
             self.reception.use_early(*message)
@@ -195,19 +202,23 @@ class Post:
     def beat(self, to: str) -> None:
         """Send heartbeats: the position of this party in each of its programs."""
         for counter in list(self.positions.values()) or [BEGINNING]:
-            self.peers[to].told = counter
-            self.tell(to, HEARTBEAT, counter)
+            if self.programs.of(counter).is_for(to):
+                self.peers[to].told = counter
+                self.tell(to, HEARTBEAT, counter)
 
     def beat_all(self) -> None:
         for party in self.present():
             self.beat(party)
 
     def greet(self, to: str) -> None:
-        """Tell a party that has just come the positions, generations and model parts of this
-        one."""
+        """Tell a party that has just come where this one is."""
+        if labels := self.labels_for(to):
+            self.tell(to, LABELS, note=labels)
         self.tell(to, HEARTBEAT, self.positions.get(MAIN, BEGINNING), self.greeting)
         for branch, counter in self.positions.items():
             program = self.programs.of(counter)
+            if not program.is_for(to):
+                continue
             if branch != MAIN:
                 self.tell(to, HEARTBEAT, counter)
             if program.leader == self.party and program.generation:

@@ -10,7 +10,7 @@ from torch import Tensor
 from colonnade.errors import Unsuited
 from colonnade.network.live.generations import LedProgram
 from colonnade.network.live.lives import number_of
-from colonnade.network.live.messages import CALL, GONE, HEARTBEAT, NACK, PARTS, START, TWICE
+from colonnade.network.live.messages import CALL, GONE, HEARTBEAT, LABELS, NACK, PARTS, START, TWICE
 from colonnade.network.parts import Parts
 from colonnade.network.program_counter import ProgramCounter
 from colonnade.network.wire import Header, WireError, decode, read_note
@@ -100,6 +100,8 @@ class Reception:
     def _take(self, sender: str, header: Header, value: Tensor | None) -> None:
         if header.kind == PARTS:  # holds in every generation
             self._learn_parts(sender, header.note)
+        elif header.kind == LABELS:  # likewise
+            self.post.on_labels(sender, header.note)
         elif header.kind == TWICE:
             if (life := number_of(header.note)) is not None:
                 self.post.on_twice(sender, life)

@@ -46,11 +46,16 @@ class Rejoin(Exception):
         self.net = net
 
 
+class Over(Exception):
+    """The programs side by side were ended without this one, whose leader is away."""
+
+
 class WaitingNetwork(OnePartyNetwork):
     def __init__(self, post: Post, program: str = "main", *, patience: float = 1.0) -> None:
         super().__init__(post.world, post.party, post.clock, post.main.mail, program)
         self.post, self.patience = post, patience
         self.surrounding: WaitingNetwork | None = None  # the network of the program that started it
+        self.is_over: Callable[[], bool] = lambda: False  # without the leader of this program
         self.led: LedProgram = post.main
         self.leader = post.leader
         self.began_in: int | None = post.generation  # None: that of the surrounding program
@@ -82,12 +87,19 @@ class WaitingNetwork(OnePartyNetwork):
         self.post.reach(self.at)
 
     def _leader_comes_here(self) -> bool:
-        """Whether the leader, which has begun a new generation, will start the same programs side
-        by side as run here now. Then these go on, and need not be started again."""
-        between_rounds = not self.round_is_open
+        """Whether the leader, which has begun anew, will start the programs that run side by side
+        in this one, with no exchange before. Then they go on, and those that it leads follow it."""
+        next_step = not self.round_is_open or self.step == 1
         leader = self.post.peers.get(self.leader or "")
         done = leader.positions.rounds_done(self.origin) if leader is not None else -1
-        return between_rounds and done == self.rounds_begun
+        return next_step and done == self.rounds_done
+
+    def check_over(self) -> None:
+        """Raise `Over` if this program, or one around it, has been ended without its leader."""
+        if self.is_over():
+            raise Over
+        if self.surrounding is not None:
+            self.surrounding.check_over()
 
     def rejoin(self) -> Rejoin:
         """The exception to raise in order to go on from the leader's round."""
@@ -112,6 +124,7 @@ class WaitingNetwork(OnePartyNetwork):
             self.check_generation()
             if ready() or (limit is not None and self.clock.now >= limit):
                 return
+            self.check_over()
             known = self.post.peers
             peers = [(p, known[p]) for p in dict.fromkeys(awaited()) if p in known]
             due = self.clock.now >= ask_at

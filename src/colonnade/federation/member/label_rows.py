@@ -1,0 +1,203 @@
+"""Which rows each of several label holders has labels of, as parties tell each other when they meet.
+
+Every party that holds columns must know it, because it is asked for the embeddings of these rows;
+so a label holder tells these parties its row numbers, and all others only how many rows they are.
+Label holders also tell each other which classes they have, and a digest of their labels of those
+rows that both have: equal labels give equal digests. No label is told.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Annotated, Any
+
+import msgspec
+import numpy as np
+import torch
+from torch import Tensor
+
+from colonnade.federation.agreement.federation import Federation
+from colonnade.federation.member.messages import text
+from colonnade.federation.member.own_data import OwnData
+from colonnade.federation.member.own_labels import NOBODYS
+from colonnade.learning.algorithm import Algorithm
+from colonnade.learning.task import Part
+from colonnade.network import is_absent
+from colonnade.network.wire import WireError, read_note
+
+PARTS = ("train", "validation", "test")
+Rows = Annotated[int, msgspec.Meta(ge=0, le=2**40)]
+
+
+class LabelNote(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a label holder tells another party."""
+
+    counts: tuple[Rows, Rows, Rows]  # rows with labels, by part of the data
+    rows: str = ""  # a bit for each aligned row, in base 64; only to those who hold columns
+    classes: Annotated[list[Rows], msgspec.Meta(max_length=2**20)] = []  # to label holders only
+    common: str = ""  # digest of the labels of rows that the receiver has labels of, too
+
+
+class LabelRows:
+    """What one party knows of them. `tell`: sends a note to a party."""
+
+    def __init__(
+        self,
+        federation: Federation,
+        own: OwnData,
+        party: str,
+        algorithm: Algorithm,
+        tell: Callable[[str, str], None],
+    ) -> None:
+        assert federation.rows is not None
+        self.federation, self.party, self.algorithm, self.tell = federation, party, algorithm, tell
+        self.aligned, self.split = federation.rows.aligned, federation.rows.split(federation.seed)
+        self.labels = own.labels  # of the aligned rows, where this party holds any
+        self.notes: dict[str, LabelNote] = {}  # by label holder
+        self.digests: dict[str, str] = {}  # of common labels, as they were told
+
+    def begin(self) -> None:
+        """Once the algorithm has joined: what this party has itself."""
+        if self.labels is not None:
+            self._use(self.party, self._rows_here())
+
+    # -- telling ----------------------------------------------------------------------------------
+
+    def note_for(self, to: str) -> str:
+        """What this party tells another one; "" if it holds no labels."""
+        if self.labels is None:
+            return ""
+        have, fed = self._have(), self.federation
+        bits = base64.b64encode(np.packbits(have).tobytes()).decode()
+        counts = tuple(int(have[getattr(self.split, part)].sum()) for part in PARTS)
+        if to in fed.label_holders:
+            classes = np.unique(self.labels.numpy()[self.split.train])
+            mine = [int(n) for n in classes if n != NOBODYS]
+            return text(LabelNote(counts, bits, mine, self._digest(to)))
+        return text(LabelNote(counts, bits if to in fed.clients else ""))
+
+    def _have(self) -> Any:
+        assert self.labels is not None
+        return self.labels.numpy() != NOBODYS
+
+    def _rows_here(self) -> dict[str, Tensor]:
+        return self._by_part(self._have())
+
+    def _by_part(self, have: Any) -> dict[str, Tensor]:
+        """Places in each part of the data."""
+        return {p: torch.from_numpy(have[getattr(self.split, p)].nonzero()[0]) for p in PARTS}
+
+    def _digest(self, other: str) -> str:
+        """Of the labels of rows that both have; "" while it is not known which these are."""
+        if self.labels is None or other not in self.notes:
+            return ""
+        both = self._have() & _bits(self.notes[other].rows, self.aligned)
+        pair = "\x1f".join(sorted((self.party, other)))
+        content = (
+            f"{self.federation.hash}\x1f{pair}\x1f".encode() + self.labels.numpy()[both].tobytes()
+        )
+        return hashlib.blake2b(content, digest_size=16).hexdigest()
+
+    # -- hearing ----------------------------------------------------------------------------------
+
+    def hear(self, sender: str, note: str) -> str:
+        """Take what a label holder tells; why the two, or all, cannot work together, or ""."""
+        told = read_note(note, LabelNote)
+        if sender not in self.federation.label_holders:
+            raise WireError("labels of a party that holds none")
+        self._take(sender, told)
+        if self.labels is None:
+            return ""
+        first = not self.digests.get(sender)
+        self.digests[sender] = told.common
+        if first:  # now it is known which rows both have
+            self.tell(sender, self.note_for(sender))
+        if told.common and told.common != self._digest(sender):
+            return (
+                f"{sender} and {self.party} have different labels for some of the rows that both "
+                "have labels of; one of the two must correct them, or leave them empty"
+            )
+        return self._nobodys_class()
+
+    def _take(self, sender: str, told: LabelNote) -> None:
+        rows = {p: torch.arange(count) for p, count in zip(PARTS, told.counts, strict=True)}
+        if told.rows:
+            rows = self._by_part(_bits(told.rows, self.aligned))
+        elif self.party in self.federation.clients or self.labels is not None:
+            raise WireError("labels without row numbers")
+        if any(len(rows[p]) > len(getattr(self.split, p)) for p in PARTS):
+            raise WireError("labels of more rows than there are")
+        self.notes[sender] = told
+        self._use(sender, rows)
+
+    def _nobodys_class(self) -> str:
+        """Once all have told: a class that could not be learnt."""
+        if not self.known(*self.federation.label_holders) or self.federation.rows is None:
+            return ""
+        mine = read_note(self.note_for(self.federation.label_holders[0]), LabelNote).classes
+        found = {n for note in self.notes.values() for n in note.classes} | set(mine)
+        missing = [n for n in range(self.federation.rows.count) if n not in found]
+        if not missing:
+            return ""
+        name = [*self.federation.rows.names, *map(str, missing)][missing[0]]
+        return f"no party has a training row of class {name!r}; the model could not learn it"
+
+    def known(self, *parties: str) -> bool:
+        """Whether these parties hold no labels, or have told which."""
+        holders = self.federation.label_holders
+        return all(p in self.notes or p == self.party or p not in holders for p in parties)
+
+    def compared(self, party: str) -> bool:
+        """Whether it is also known that the labels of this party and of another one fit."""
+        both = self.labels is not None and party in self.federation.label_holders
+        return self.known(party) and (
+            not both or party == self.party or bool(self.digests.get(party))
+        )
+
+    # -- using ------------------------------------------------------------------------------------
+
+    def _use(self, party: str, rows: dict[str, Tensor]) -> None:
+        algorithm, first = self.algorithm, self.federation.label_holders[0]
+        algorithm.hear_of_labels(party, rows["train"])
+        if party == first:  # it measures, on rows of its own
+            data = algorithm.data
+            parts = {p: _only(self._whole[p], rows[p]) for p in PARTS[1:]}
+            algorithm.data = replace(data, **parts)
+
+    @property
+    def _whole(self) -> dict[str, Part]:
+        known: dict[str, Part] | None = self.__dict__.get("_known")
+        if known is None:
+            known = {p: getattr(self.algorithm.data, p) for p in PARTS}
+            self.__dict__["_known"] = known
+        return known
+
+    def facts(self) -> dict[str, Any]:
+        return {party: text(note) for party, note in self.notes.items()}
+
+    def restore(self, facts: dict[str, str]) -> None:
+        """What a checkpoint holds; those who are there tell it anew."""
+        for party, note in facts.items():
+            if party in self.federation.label_holders:
+                self._take(party, read_note(note, LabelNote))
+
+
+def _bits(told: str, aligned: int) -> Any:
+    try:
+        raw = np.frombuffer(base64.b64decode(told, validate=True), dtype=np.uint8)
+    except (binascii.Error, ValueError) as error:
+        raise WireError("labels of rows that cannot be read", str(error)) from error
+    if len(raw) != -(-aligned // 8):
+        raise WireError("labels of another number of rows")
+    return np.unpackbits(raw, count=aligned).astype(bool)
+
+
+def _only(part: Part, rows: Tensor) -> Part:
+    """Some rows of a part of the data, as far as it is here."""
+    x = part.x if is_absent(part.x) else part.x.index_select(1, rows)
+    y = part.y if is_absent(part.y) else part.y.index_select(0, rows)
+    return Part(x, y, len(rows), part.asker)

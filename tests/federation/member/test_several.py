@@ -1,0 +1,301 @@
+"""Labels at several parties, and programs side by side, as real parties have them: leaders that
+fall and return, a collaborator that falls, and questions to any of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.federation.member.test_member import member
+from tests.federation.member.test_versions import Hall, small
+
+from colonnade.algorithms.cvfl import CVFL
+from colonnade.errors import InputError, Unsuited
+from colonnade.federation.agreement.federation import Federation
+from colonnade.federation.agreement.federation_file import parse_federation
+from colonnade.federation.agreement.party_file import OwnSpec, PartyFile
+from colonnade.federation.member.answers import Question
+from colonnade.federation.member.leaderless import member_kind
+from colonnade.federation.member.member import Member
+from colonnade.federation.member.own_data import read_own
+from colonnade.federation.member.stage import Stage
+from colonnade.learning.side_by_side import PACE, Turn
+from colonnade.models.stack import Stack
+from colonnade.network.clock import SECOND
+from colonnade.testing.storm import Crew, StormSeat
+
+
+async def ask(hall: Hall, party: str, ids: Sequence[str] = ("1", "2", "3")) -> Any:
+    """An answer of this party about some rows."""
+    answers: list[Any] = []
+    one = hall.members[party]
+    one.questions.append(Question(list(ids), answers.append))
+    one.wake.notify()
+    await hall.until(lambda: bool(answers))
+    return answers[0]
+
+
+def rounds_led(one: Member, program: int) -> int:
+    return int(one.algorithm.training.progress.get(f"{PACE}{program}", 0))
+
+
+def test_any_label_holder_answers_also_without_the_first_and_without_the_collaborator(
+    tmp_path: Path,
+) -> None:
+    hall = Hall(small("cvfl", 3), tmp_path)
+
+    async def story() -> None:
+        hall.start(*hall.fed.members)
+        await hall.trained()
+        await hall.until(lambda: hall.members["client2"].state.stage == Stage.ANSWERING)
+        first, second = await ask(hall, "client0"), await ask(hall, "client2")
+        assert first.absent == second.absent == {}
+        assert (first.logits - second.logits).abs().max() < 1e-6, "one model, whoever asks"
+        hall.kill("collaborator")
+        await hall.clock.sleep_until(hall.clock.now + SECOND)
+        alone = await ask(hall, "client2")
+        assert alone.absent == {"collaborator": "away"}
+        assert (alone.logits - second.logits).abs().max() < 1e-6, "by its own copy of the top net"
+        hall.kill("client0")
+        hall.kill("client2")
+        hall.start("client2")
+        await hall.until(lambda: hall.members["client2"].state.stage == Stage.ANSWERING)
+        await hall.clock.sleep_until(hall.clock.now + SECOND)
+        left = await ask(hall, "client2")
+        assert set(left.absent) == {"client0", "collaborator"}
+        assert left.logits.shape == second.logits.shape
+
+    hall.tell(story)
+
+
+@pytest.mark.parametrize("name", ["cvfl", "vafl"])
+def test_the_others_go_on_past_the_end_of_an_epoch_without_a_leader_that_fell(
+    name: str, tmp_path: Path
+) -> None:
+    """It comes back, and leads again."""
+    hall = Hall(small(name, 3, epochs=60, patience=60), tmp_path)
+
+    async def story() -> None:
+        hall.start(*hall.fed.members)
+        decider = hall.members[hall.fed.speaker]
+        await hall.until(lambda: decider.state.round > 3)
+        hall.kill("client2")
+        await hall.until(lambda: "client2" in decider.away())
+        epoch, led = decider.state.round, rounds_led(decider, 2)
+        await hall.until(lambda: decider.state.round > epoch + 5)
+        assert rounds_led(decider, 2) == led
+        hall.start("client2")
+        await hall.until(lambda: rounds_led(decider, 2) > led + 2)
+
+    hall.tell(story)
+
+
+# -- every gradient is applied at most once --------------------------------------------------------
+
+
+class Conservation:
+    """Which gradients were sent, and how often each was applied in the history that led to a
+    party's state: what was lost by a crash since the last checkpoint does not count."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.sent: set[str] = set()
+        now: list[tuple[Turn, str]] = []
+        once, send, step, backward = Turn.once, Turn.send, Stack.step, Stack.backward
+
+        def asked(turn: Turn, name: str) -> bool:
+            now[:] = [(turn, name)]
+            return once(turn, name)
+
+        def counted(taken: Callable[..., None]) -> Callable[..., None]:
+            def take(stack: Stack, one: Any, two: Any, where: Any = None) -> None:
+                taken(stack, one, two, *([] if where is None else [where]))
+                (turn, name), mask = now[0], two if where is None else where
+                if stack.members and name != "count" and bool(mask.any()):
+                    self.count(turn, name)
+
+            return take
+
+        async def sends(turn: Turn, value: Any, channel: Any, *more: Any, **facts: Any) -> Any:
+            if channel.kind == "top-gradient" and turn.net.here(channel.src):
+                self.sent.add(self.key(turn, f"top {channel.src.place}"))
+            return await send(turn, value, channel, *more, **facts)
+
+        patch.setattr(Turn, "once", asked)
+        patch.setattr(Turn, "send", sends)
+        patch.setattr(Stack, "step", counted(step))
+        patch.setattr(Stack, "backward", counted(backward))
+
+    def key(self, turn: Turn, name: str) -> str:
+        at = (turn.program, turn.net.generation, turn.epoch, turn.net.rounds_begun)
+        return " ".join(map(str, (name, *at)))
+
+    def count(self, turn: Turn, name: str) -> None:
+        assert turn.around is not None
+        applied, key = turn.around.training.progress, self.key(turn, name)
+        assert key not in applied, f"{turn.net.party}: applied twice: {key}"
+        applied[key] = 1  # a checkpoint holds it, as it holds the step
+
+    def applied(self, one: Member) -> set[str]:
+        return {key for key in one.algorithm.training.progress if key.startswith("top ")}
+
+
+def stormy(seed: int, crashes: int, folder: Path) -> tuple[Conservation, dict[str, Member]]:
+    fed, members = small("cvfl", 3, active=2, epochs=3), dict[str, Member]()
+
+    async def live(seat: StormSeat, life: int) -> None:
+        one = members[seat.party] = member(fed, seat, folder, seat.clock.now // 1000 + 1)
+        await one.live()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("os.fsync", lambda file: None)
+        patch.setattr("colonnade.federation.member.keeping.SHARE", 0.0)
+        patch.setattr("colonnade.federation.member.keeping.PAUSE", (0.0, 0.02)[seed % 2])
+        found = Conservation(patch)
+        Crew(seed, fed.members, live).run(crashes)
+    return found, members
+
+
+def test_without_crashes_every_gradient_is_applied_exactly_once(tmp_path: Path) -> None:
+    found, members = stormy(0, 0, tmp_path)
+    assert found.applied(members["collaborator"]) == found.sent
+    assert len(found.sent) > 10
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_in_a_storm_with_two_leaders_no_gradient_is_applied_twice(
+    seed: int, tmp_path: Path
+) -> None:
+    found, members = stormy(seed, 8, tmp_path)
+    applied = found.applied(members["collaborator"])
+    assert applied <= found.sent
+    assert len(applied) > len(found.sent) / 2
+
+
+# -- files of their own ----------------------------------------------------------------------------
+
+
+BANKS = ("north", "south", "east")
+FEDERATION: dict[str, Any] = {
+    "name": "banks",
+    "rows": {"aligned": 120, "classes": ["no", "yes"], "validation": 0.2},
+    "method": {"algorithm": "cvfl", "epochs": 12, "batch": 16, "lr": 0.1},
+    "parties": [
+        *({"name": bank, "roles": ["clients", "active"], "columns": 2} for bank in BANKS),
+        {"name": "centre", "role": "collaborator"},
+    ],
+    "network": {"gather": 5.0, "patience": 0.5},
+}
+
+
+def bank_files(folder: Path, **changes: Callable[[list[list[str]]], object]) -> Federation:
+    """Each bank knows two columns of 120 customers, and the outcome of every third."""
+    draw = np.random.default_rng(0)
+    x = draw.normal(size=(120, 6))
+    outcome = np.where(x @ [2, -1, 1, 2, -2, 1] > 0, "yes", "no")
+    for k, name in enumerate(BANKS):
+        own = [o if i % 3 == k else "" for i, o in enumerate(outcome)]
+        rows = [
+            [f"c{i}", *map(str, x[i, 2 * k : 2 * k + 2]), own[i]] for i in draw.permutation(120)
+        ]
+        changes.get(name, lambda rows: None)(rows)
+        lines = [["customer", "a", "b", "outcome"], *rows]
+        (folder / f"{name}.csv").write_text("\n".join(map(",".join, lines)))
+    return parse_federation(FEDERATION, "banks.toml")
+
+
+def bank(fed: Federation, folder: Path, name: str) -> PartyFile:
+    spec = OwnSpec(path=str(folder / f"{name}.csv"), id="customer", label="outcome")
+    return PartyFile("test", fed, name, folder, data=spec if name in BANKS else None)
+
+
+class Banks(Hall):
+    def make(self, seat: StormSeat) -> Member:
+        own = read_own(bank(self.fed, self.folder, seat.party))
+        life = self.clock.now // 1000 + 1
+        return member_kind(self.fed)(self.fed, own, seat, self.folder / seat.party, life=life)
+
+
+def test_banks_with_files_of_their_own_train_on_the_labels_of_all(tmp_path: Path) -> None:
+    hall = Banks(bank_files(tmp_path), tmp_path)
+
+    async def story() -> None:
+        hall.start(*hall.fed.members)
+        leader = await hall.trained()
+        result, own = leader.state.result, leader.own.labels
+        assert result is not None
+        assert own is not None
+        assert not result.notes
+        assert hall.fed.rows is not None
+        split = hall.fed.rows.split(hall.fed.seed)
+        assert leader.algorithm.data.test.rows == int((own[split.test] >= 0).sum()) > 0
+        truth = outcomes(tmp_path)
+        answer = await ask(hall, "east", list(truth))
+        found = [("no", "yes")[n] for n in answer.logits.argmax(1)]
+        assert sum(map(str.__eq__, found, truth.values())) > 0.75 * len(truth)
+        known = {party: rows_known(one) for party, one in hall.members.items()}
+        assert sorted(sum(known["south"], [])) == list(range(len(split.train)))
+        assert known["north"] == known["south"] == known["east"]
+        numbers = [list(range(len(rows))) for rows in known["south"]]
+        assert known["centre"] == numbers, "how many rows, and no row numbers"
+
+    hall.tell(story)
+
+
+def outcomes(folder: Path) -> dict[str, str]:
+    """By customer, as the banks know them together."""
+    lines = [line for bank in BANKS for line in (folder / f"{bank}.csv").read_text().split("\n")]
+    found = {line.split(",")[0]: line.split(",")[-1] for line in lines if line[-1] != ","}
+    return {customer: word for customer, word in found.items() if customer != "customer"}
+
+
+def rows_known(one: Member) -> list[list[int]]:
+    """The training rows of each label holder, as a party knows them."""
+    assert isinstance(one.algorithm, CVFL)
+    return [program.rows.tolist() for program in one.algorithm.programs]
+
+
+def relabelled(customer: str, label: str) -> Callable[[list[list[str]]], None]:
+    def change(rows: list[list[str]]) -> None:
+        for row in rows:
+            if customer in (row[0], "all"):
+                row[-1] = label if row[0] == customer or row[-1] else ""
+
+    return change
+
+
+def begins(hall: Banks) -> None:
+    """Until the training has begun."""
+
+    async def story() -> None:
+        hall.start(*hall.fed.members)
+        await hall.until(lambda: hall.members["north"].state.round > 0)
+
+    hall.tell(story)
+
+
+def test_a_row_with_two_labels_is_refused_unless_they_are_equal(tmp_path: Path) -> None:
+    """Customer 1 is one of south's, whose outcome north claims to know as well."""
+    bank_files(tmp_path)
+    truth = outcomes(tmp_path)["c1"]
+    begins(Banks(bank_files(tmp_path, north=relabelled("c1", truth)), tmp_path))
+    (elsewhere := tmp_path / "elsewhere").mkdir()
+    fed = bank_files(elsewhere, north=relabelled("c1", {"yes": "no", "no": "yes"}[truth]))
+    with pytest.raises(Unsuited, match="have different labels for some of the rows that both"):
+        begins(Banks(fed, elsewhere))
+
+
+def test_a_class_that_nobody_has_is_told_when_they_meet(tmp_path: Path) -> None:
+    changes = dict.fromkeys(BANKS, relabelled("all", "no"))
+    with pytest.raises(Unsuited, match="no party has a training row of class 'yes'"):
+        begins(Banks(bank_files(tmp_path, **changes), tmp_path))
+
+
+def test_what_is_wrong_with_its_own_labels_a_party_tells_before_it_connects(tmp_path: Path) -> None:
+    fed = bank_files(tmp_path, south=relabelled("all", ""), east=relabelled("c2", "perhaps"))
+    with pytest.raises(InputError, match=r"south.csv.*no label for any of the .* training rows"):
+        read_own(bank(fed, tmp_path, "south"))
+    with pytest.raises(InputError, match=r"east.csv.*'perhaps'.*not among rows.classes"):
+        read_own(bank(fed, tmp_path, "east"))
