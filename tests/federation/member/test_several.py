@@ -254,7 +254,8 @@ def test_banks_with_files_of_their_own_train_on_the_labels_of_all(tmp_path: Path
         found = [("no", "yes")[n] for n in answer.logits.argmax(1)]
         assert sum(map(str.__eq__, found, truth.values())) > 0.75 * len(truth)
         known = {party: rows_known(one) for party, one in hall.members.items()}
-        assert sorted(sum(known["south"], [])) == list(range(len(split.train)))
+        every = sorted(row for rows in known["south"] for row in rows)
+        assert every == list(range(len(split.train)))
         assert known["north"] == known["south"] == known["east"]
         numbers = [list(range(len(rows))) for rows in known["south"]]
         assert known["centre"] == numbers, "how many rows, and no row numbers"

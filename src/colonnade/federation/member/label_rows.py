@@ -1,4 +1,4 @@
-"""Which rows each of several label holders has labels of, as parties tell each other when they meet.
+"""Which rows each of several label holders has labels of, as parties tell when they meet.
 
 Every party that holds columns must know it, because it is asked for the embeddings of these rows;
 so a label holder tells these parties its row numbers, and all others only how many rows they are.
@@ -97,7 +97,9 @@ class LabelRows:
             return ""
         both = self._have() & _bits(self.notes[other].rows, self.aligned)
         pair = "\x1f".join(sorted((self.party, other)))
-        content = f"{self.federation.hash}\x1f{pair}\x1f".encode() + self.labels.numpy()[both].tobytes()
+        content = (
+            f"{self.federation.hash}\x1f{pair}\x1f".encode() + self.labels.numpy()[both].tobytes()
+        )
         return hashlib.blake2b(content, digest_size=16).hexdigest()
 
     # -- hearing ----------------------------------------------------------------------------------
@@ -152,7 +154,9 @@ class LabelRows:
     def compared(self, party: str) -> bool:
         """Whether it is also known that the labels of this party and of another one fit."""
         both = self.labels is not None and party in self.federation.label_holders
-        return self.known(party) and (not both or party == self.party or bool(self.digests.get(party)))
+        return self.known(party) and (
+            not both or party == self.party or bool(self.digests.get(party))
+        )
 
     # -- using ------------------------------------------------------------------------------------
 

@@ -243,7 +243,9 @@ class LedMember(Member):
     def network(self, call: Call) -> Live:
         """The network over which the messages of one call go."""
         # Who asks waits for those who wait for others.
-        patience = self.patience if self.party == (call.caller or self.leader) else self.patience / 2
+        patience = (
+            self.patience if self.party == (call.caller or self.leader) else self.patience / 2
+        )
         # The version is part of the program counter: a message of another version is another one's.
         place = place_of(call, self.federation.members)
         origin = ProgramCounter((*place, *(call.version or ())))

@@ -32,7 +32,9 @@ class Siblings:
     its leader may crash, return and take up rounds that it has not kept. The counter, if there is
     one, waits for no leader that is away once another program has ended and all others, too."""
 
-    def __init__(self, around: Live, leaders: Mapping[int, str | None], counter: str | None) -> None:
+    def __init__(
+        self, around: Live, leaders: Mapping[int, str | None], counter: str | None
+    ) -> None:
         """`around`: the network on which they were just started. `leaders`: by the number of the
         program, of those in which this party has a part."""
         self.post, self.leaders, self.counter = around.post, leaders, counter
@@ -69,7 +71,9 @@ class Siblings:
             return some_ended and not any(self._there(self.leaders[n]) for n in self.running)
         gone_on = peers[self.counter].reached(self.after)
         return gone_on and (
-            leader == self.post.party or not self._there(leader) or peers[leader].reached(self.after)
+            leader == self.post.party
+            or not self._there(leader)
+            or peers[leader].reached(self.after)
         )
 
     def _there(self, party: str | None) -> bool:
