@@ -52,10 +52,12 @@ def test_the_reference_names_every_key_of_federation_and_party_files() -> None:
         assert f"`{table}`" in page, table
 
 
-@pytest.mark.parametrize("name", ["federation.toml", "hospital.toml"])
-def test_the_tutorial_shows_the_files_of_its_example(name: str) -> None:
-    page = (ROOT / "docs" / "tutorial" / "three-hospitals.md").read_text()
-    assert (ROOT / "examples" / "three-hospitals" / name).read_text() in page
+@pytest.mark.parametrize("party", ["three-hospitals/hospital", "four-banks/north"])
+def test_the_tutorial_shows_the_files_of_its_example(party: str) -> None:
+    example, name = party.split("/")
+    page = (ROOT / "docs" / "tutorial" / f"{example}.md").read_text()
+    for file in ("federation.toml", f"{name}.toml"):
+        assert (ROOT / "examples" / example / file).read_text() in page
 
 
 def python_blocks(page: str) -> list[str]:

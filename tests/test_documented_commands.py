@@ -154,9 +154,15 @@ def test_the_python_of_a_page_runs(
                 exec(compile(small, str(page), "exec", dont_inherit=True), session)
 
 
-def test_the_three_hospitals_train_answer_and_report(tmp_path: Path) -> None:
-    folder = tmp_path / "hospitals"
-    shutil.copytree(EXAMPLES / "three-hospitals", folder)
+@pytest.mark.parametrize(
+    ("example", "reports", "ids"),
+    [("three-hospitals", "hospital", "p431,p040"), ("four-banks", "north", "c600,c601")],
+)
+def test_the_federation_of_a_tutorial_trains_answers_and_reports(
+    example: str, reports: str, ids: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / example
+    shutil.copytree(EXAMPLES / example, folder)
     subprocess.run([sys.executable, "make_data.py"], cwd=folder, check=True, timeout=120)
     table = read_toml(folder / "federation.toml")
     table["method"]["epochs"] = 2
@@ -164,13 +170,13 @@ def test_the_three_hospitals_train_answer_and_report(tmp_path: Path) -> None:
     for words in (
         ("keys", "make", "federation.toml"),
         ("up", "federation.toml", "--out", "out"),
-        ("predict", "out", "--ids", "p431,p040", "--out", "new.csv"),
+        ("predict", "out", "--ids", ids, "--out", "new.csv"),
         ("status", "out"),
-        ("report", "out/hospital"),
+        ("report", f"out/{reports}"),
     ):
         done = colonnade(*words, folder=folder)
         assert done.returncode == 0, (words, done.stderr)
-    assert (folder / "new.csv").read_text().count("\np") == 2
+    assert (folder / "new.csv").read_text().count(f"\n{ids[0]}") == 2
 
 
 @pytest.mark.parametrize("target", ["demo", "test", "check", "bench", "format", "constraints"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,8 +19,8 @@ from colonnade.learning.side_by_side import PACE, Epoch
 from colonnade.network import Delays, Inbox, Register
 from colonnade.network.faults import Communication
 from colonnade.privacy.noise import Noise
-from colonnade.testing.engines import Trained, difference, live, stacked
-from colonnade.testing.kit import DELAYS, digits
+from colonnade.testing.engines import Trained, difference, live, over_zenoh, projected, stacked
+from colonnade.testing.kit import DELAYS, digits, same_run
 
 
 @pytest.fixture(autouse=True)
@@ -144,9 +145,12 @@ def _keys(method: CVFLSettings) -> dict[str, Any]:
     return {"slow": method.slow, "batch": method.batch, "epochs": method.epochs}
 
 
-def test_with_one_active_party_real_parties_train_the_very_same_model() -> None:
-    method = settings(active=1, epochs=2)
-    assert difference(stacked(method, digits(300)), live(method, digits(300))) < 1e-5
+def test_with_one_active_party_all_engines_train_the_very_same_model(tmp_path: Path) -> None:
+    method, data = settings(active=1, epochs=2), digits(300)
+    one, each = stacked(method, data), projected(method, data)
+    assert difference(one, each) < 1e-6
+    same_run(one, live(method, data))
+    same_run(one, over_zenoh(method, data, tmp_path))
 
 
 def test_a_slow_party_never_counts_for_less_and_is_clipped() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,8 @@ from colonnade.errors import InputError
 from colonnade.experiments.run import build, drive
 from colonnade.learning.models import make_encoder, make_head
 from colonnade.learning.settings import Polynomial
+from colonnade.testing.engines import difference, live, over_zenoh, projected, stacked
+from colonnade.testing.kit import same_run
 
 RATE = 0.1
 CUBIC = Polynomial(degree=3, width=8)
@@ -72,6 +75,15 @@ def test_a_visit_is_a_step_with_one_new_embedding_and_the_stored_ones_of_the_oth
 def assert_same(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> None:
     for key, value in theirs.items():
         assert torch.allclose(ours[key], value, atol=1e-5), key
+
+
+def test_with_one_client_all_engines_train_the_very_same_model(tmp_path: Path) -> None:
+    """Of several, whoever is ready first comes first."""
+    data = load(DataSpec(dataset="digits", rows=200, parties=1), seed=0)
+    one = stacked(vafl(), data)
+    assert difference(one, projected(vafl(), data)) < 1e-6
+    same_run(one, live(vafl(), data))
+    same_run(one, over_zenoh(vafl(), data, tmp_path))
 
 
 def test_a_mean_needs_embeddings_of_one_width() -> None:

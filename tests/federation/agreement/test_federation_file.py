@@ -66,6 +66,30 @@ parties = 4
 """
 
 
+BANKS = """
+name = "banks"
+[method]
+algorithm = "cvfl"
+[rows]
+aligned = 60
+classes = ["no", "yes"]
+[[parties]]
+name = "west"
+role = "clients"
+columns = 3
+[[parties]]
+name = "south"
+roles = ["active", "clients"]
+columns = 2
+[[parties]]
+name = "north"
+role = "active"
+[[parties]]
+name = "bureau"
+role = "collaborator"
+"""
+
+
 def parse(text: str) -> Federation:
     return parse_federation(tomllib.loads(text), "federation.toml")
 
@@ -94,6 +118,41 @@ def test_a_federation_says_who_does_what_and_who_talks_to_whom() -> None:
         ("lab", "hospital"),
         ("cloud", "hospital"),
     ]
+
+
+def test_several_parties_may_hold_labels_and_the_first_of_them_leads() -> None:
+    federation = parse(BANKS)
+    assert federation.leader == federation.speaker == "south"
+    assert federation.label_holders == ("south", "north")
+    algorithm = federation.algorithm()
+    assert algorithm.columns.parties == ("west", "south")
+    assert {g.name: g.parties for g in algorithm.groups}["collaborator"] == ("bureau",)
+    assert ("west", "bureau") in federation.edges(), "which hears when a round has ended"
+    assert parse(federation.toml()) == federation
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('["no", "yes"]', "2", "rows.classes = 2: south, north hold labels.*names of all"),
+        ('["no", "yes"]', '["no", "no"]', "a class is named twice"),
+        ('"collaborator"', '"clients"\ncolumns = 1', "none of them have the role 'collaborator'"),
+        ('role = "active"', 'roles = ["active", "collaborator"]', "2 of them have the role"),
+        ('"cvfl"', '"cvfl"\nactive = 3', "active = 3: but the role 'active' is that of south, nor"),
+        ('"cvfl"', '"cvfl"\nsingle = true', "single = true: is for experiments"),
+        ('"cvfl"', '"splitnn"', "'active' is not a role of this method"),
+    ],
+)
+def test_what_is_wrong_with_label_holders_is_told(old: str, new: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        parse(changed(old, new, BANKS))
+
+
+def test_nobody_with_labels_is_an_error() -> None:
+    nobody = BANKS.replace('["active", "clients"]', '["clients"]')
+    nobody = nobody.replace('role = "active"', 'role = "clients"\ncolumns = 1')
+    with pytest.raises(InputError, match="nobody has the role 'active'"):
+        parse(nobody)
 
 
 def test_the_number_of_aggregators_is_counted_unless_given() -> None:

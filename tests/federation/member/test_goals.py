@@ -32,7 +32,8 @@ METHODS: dict[str, dict[str, Any]] = {
     "dvfl": {"aggregators": 2, "client_epochs": 2, "aggregator_epochs": 3},
     "fedonce": {"client_epochs": 2},
 }
-FEDERATED = [name for name, kind in registry().items() if not kind.pooled]
+LEARN_CLASSES = ("cvfl",)
+FEDERATED = [n for n, kind in registry().items() if not kind.pooled and n not in LEARN_CLASSES]
 
 
 def federation(name: str, **data: Any) -> Federation:

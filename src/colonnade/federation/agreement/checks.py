@@ -64,8 +64,8 @@ def class_names(parties: tuple[PartySpec, ...], roles: Roles, rows: RowsSpec) ->
     holders = [party.name for party in parties if roles.labels in party.roles]
     if len(holders) > 1 and rows.count and not rows.names:
         raise InputError(
-            f"rows.classes = {rows.count}: {', '.join(holders)} hold labels, and each may know some "
-            'of the classes only; give the names of all, e.g. classes = ["no", "yes"]'
+            f"rows.classes = {rows.count}: {', '.join(holders)} hold labels, and each may know "
+            'some of the classes only; give the names of all, e.g. classes = ["no", "yes"]'
         )
 
 

@@ -70,7 +70,7 @@ class Federation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def leader(self) -> str | None:
-        """The party that holds the labels, or the first that holds some; None where nobody leads."""
+        """The party that holds the labels, or the first of several; None where nobody leads."""
         return self.playing(self.roles.labels)[0] if self.roles.labels else None
 
     @property

@@ -1,4 +1,4 @@
-"""Which rows each of several label holders has labels of, as parties tell each other when they meet.
+"""Which rows each of several label holders has labels of, as parties tell when they meet.
 
 Every party that holds columns must know it, because it is asked for the embeddings of these rows;
 so a label holder tells these parties its row numbers, and all others only how many rows they are.

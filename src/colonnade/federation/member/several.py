@@ -69,7 +69,7 @@ class SeveralMember(LedMember):
         await super().train(net)
 
     def fits_all(self) -> bool:
-        """Whether the labels here fit those of all who are there, as far as they can be compared."""
+        """Whether the labels here fit those of all who are there, as far as that can be told."""
         rows = self.label_rows
         if rows is None or self.state.stage != Stage.WAITING:
             return True
