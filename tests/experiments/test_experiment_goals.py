@@ -80,7 +80,8 @@ def test_a_run_may_stop_at_its_target_and_one_that_never_reaches_it_says_so(
     assert good.method == "good"
     assert good.cost["rounds"] == good.cost["rounds_to_target"]
     assert len(read_history(tmp_path, good.run)) < GOOD["epochs"]
-    assert good.cost["bytes_per_round"] == good.cost["bytes"] / good.cost["rounds"]
+    sent, rounds = (good.cost[key] or 0 for key in ("bytes", "rounds"))
+    assert good.cost["bytes_per_round"] == sent / rounds
     assert bad.cost["rounds_to_target"] is None
     assert bad.metrics["test_accuracy"] is not None, "the run is kept"
     assert "the target of 0.8 was not reached" in bad.notes
