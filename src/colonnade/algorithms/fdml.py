@@ -32,7 +32,7 @@ class FDML(Algorithm):
     logits = Exchange(
         clients, server, "the client's share of the logits, row by row", width="task.outputs"
     )
-    gradient = logits.back("how the loss changes with the logits")
+    gradient = logits.back("how the loss changes with the logits, which tells the label")
 
     def build(self, net: Network) -> None:
         self.models = self.encoder_stack(net, self.clients, width=self.task.outputs)

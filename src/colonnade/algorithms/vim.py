@@ -96,8 +96,8 @@ class VIM(Algorithm):
     guidance = Exchange(
         server,
         clients,
-        "row by row, how the loss changes with the logits and what the client's share of the "
-        "logits should be (`admm` and `admm-j`); the client's head (`admm`)",
+        "row by row, how the loss changes with the logits, which tells the label, and what the "
+        "client's share of the logits should be (`admm` and `admm-j`); the client's head (`admm`)",
         width="task.outputs",
         each=True,
     )

@@ -194,8 +194,8 @@ def _labels(
     y, names, cautions = encode_labels(values, str(path), spec.label, goal)
     if rows.names and set(names) != set(rows.names):
         raise InputError(
-            f"{path}: column {spec.label!r} holds the classes {first_of(names)}, but the federation "
-            f"file says rows.classes = {list(rows.names)}."
+            f"{path}: column {spec.label!r} holds the classes {first_of(names)}, but the "
+            f"federation file says rows.classes = {list(rows.names)}."
         )
     if rows.names:
         y, names = np.array([rows.names.index(name) for name in names])[y], list(rows.names)
