@@ -69,7 +69,8 @@ class VAFL(Algorithm):
 
     async def train(self, net: Network) -> None:
         rows, own = torch.arange(self.task.rows["train"]), self.set.order == "own"
-        programs = [Rows(rows, client if own else "clients") for client in self.clients.parties]
+        clients = self.clients.parties
+        programs = [Rows(rows, client if own else "clients", client) for client in clients]
         async for epoch in self.training.epochs(net, programs):
             clients = enumerate(self.clients.parties)
             await net.concurrently(
