@@ -68,7 +68,8 @@ class VAFL(Algorithm):
 
     async def train(self, net: Network) -> None:
         rows, own = torch.arange(self.task.rows["train"]), self.set.order == "own"
-        programs = [Rows(rows, client if own else "clients") for client in self.clients.parties]
+        clients = self.clients.parties
+        programs = [Rows(rows, client if own else "clients", client) for client in clients]
         async for epoch in self.training.epochs(net, programs):
             visits = [
                 Program(partial(self.visit, epoch, i), client, (client, *self.server.parties))

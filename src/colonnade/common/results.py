@@ -1,10 +1,11 @@
 """The output folder: `config.toml`, `results.jsonl`, `failures.jsonl`, `history/`, `ledger/`,
-`course/`, `models/`, `report.html`.
+`course/`, `leads/`, `turns/`, `models/`, `report.html`.
 
 `results.jsonl` holds one object per finished run, `failures.jsonl` one per failed run. The training
 curve of a run is in `history/<run>.jsonl`, what left each party in `ledger/<run>.jsonl`, and the
-figures of its test, batch by batch, in `course/<run>.jsonl`. `<run>` is the `run` field of the
-result.
+figures of its test, batch by batch, in `course/<run>.jsonl`. Where several parties led, how many
+rounds each of them led in each epoch is in `leads/<run>.jsonl`, and the first rounds one by one in
+`turns/<run>.jsonl`. `<run>` is the `run` field of the result.
 """
 
 from __future__ import annotations
@@ -67,6 +68,26 @@ class LedgerRow(msgspec.Struct, frozen=True):
     bytes: int
 
 
+class LeadsRow(msgspec.Struct, frozen=True):
+    """The rounds that a party led in one epoch, and how many steps of others happened within them:
+    between an embedding and its gradient."""
+
+    epoch: int
+    party: str
+    rounds: int
+    others: int  # in all of them
+    most: int  # in one of them
+
+
+class TurnRow(msgspec.Struct, frozen=True):
+    """One round of a party, with the seconds from when to when."""
+
+    party: str
+    began: float
+    ended: float
+    others: int
+
+
 def read_results(folder: Path) -> list[Result]:
     """Finished runs; a last line cut off by an interruption is ignored."""
     return _read_lines(folder / RESULTS, Result)
@@ -88,6 +109,14 @@ def read_accuracy_by_batch(folder: Path, run: str) -> list[dict[str, float]]:
 
 def read_ledger(folder: Path, run: str) -> list[LedgerRow]:
     return _read_lines(folder / "ledger" / f"{run}.jsonl", LedgerRow)
+
+
+def read_leads(folder: Path, run: str) -> list[LeadsRow]:
+    return _read_lines(folder / "leads" / f"{run}.jsonl", LeadsRow)
+
+
+def read_turns(folder: Path, run: str) -> list[TurnRow]:
+    return _read_lines(folder / "turns" / f"{run}.jsonl", TurnRow)
 
 
 def append_result(folder: Path, result: Result) -> None:

@@ -18,13 +18,16 @@ from colonnade.common.results import (
     read_accuracy_by_batch,
     read_failures,
     read_history,
+    read_leads,
     read_ledger,
     read_results,
+    read_turns,
     real,
 )
 from colonnade.errors import InputError
 from colonnade.experiments import explanation_page, plots
 from colonnade.experiments.findings import lead, verdict
+from colonnade.experiments.leads import leads_grid, time_line
 from colonnade.experiments.page import write_page
 from colonnade.experiments.privacy_grid import privacy_grid
 from colonnade.experiments.table import (
@@ -89,6 +92,7 @@ def write_report(folder: Path) -> Path:
         styles=plots.method_styles(plan.methods),
         while_predicting=_while_predicting(read),
         curves=_curves(read),
+        leads=_leads(read),
         links=_links(read),
         explanations=_explanations(folder),
         config=read.config_text,
@@ -203,13 +207,33 @@ def _explanations(folder: Path) -> dict[str, tuple[list[str], list[plots.Picture
 
 def _links(folder: Folder) -> dict[str, tuple[list[plots.Picture], Grid]]:
     """What left each party, in the first finished run of each method."""
+    runs = _first_runs(folder)
+    ledgers = {method: read_ledger(folder.path, run.run) for method, run in runs.items()}
+    ledgers = {method: rows for method, rows in ledgers.items() if rows}
+    drawn = plots.link_pictures(ledgers)
+    return {m: (drawn[m], ledger_grid(ledgers[m], _caption(runs[m]))) for m in ledgers}
+
+
+def _leads(folder: Folder) -> dict[str, tuple[list[plots.Picture], Grid]]:
+    """Who led when, in the first finished run of each method in which several parties lead."""
+    found = {}
+    for method, run in _first_runs(folder).items():
+        rows = read_leads(folder.path, run.run)
+        if len({row.party for row in rows}) > 1:
+            line = time_line(read_turns(folder.path, run.run), f"leads-{len(found)}")
+            found[method] = ([line], leads_grid(rows, _caption(run)))
+    return found
+
+
+def _first_runs(folder: Folder) -> dict[str, Result]:
+    """The first finished run of each method."""
     plan = folder.plan
     order = {key: i for i, key in enumerate(product(plan.methods, plan.faults, plan.seeds))}
     runs: dict[str, Result] = {}
     for run in sorted(folder.results, key=lambda run: order[run.key]):
         runs.setdefault(run.method, run)
-    ledgers = {method: read_ledger(folder.path, run.run) for method, run in runs.items()}
-    ledgers = {method: rows for method, rows in ledgers.items() if rows}
-    drawn = plots.link_pictures(ledgers)
-    captions = {m: f"{m}, faults {runs[m].faults}, seed {runs[m].seed}." for m in ledgers}
-    return {m: (drawn[m], ledger_grid(ledgers[m], captions[m])) for m in ledgers}
+    return runs
+
+
+def _caption(run: Result) -> str:
+    return f"{run.method}, faults {run.faults}, seed {run.seed}."

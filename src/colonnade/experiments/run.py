@@ -155,6 +155,10 @@ def _tested(
     key = f"test_{algorithm.task.goal.by_row.key}"
     course = [{"batch": i, key: value} for i, value in enumerate(algorithm.course)]
     write_lines(folder / "course" / f"{spec.run}.jsonl", course)
+    paces = algorithm.training.paces
+    if paces.leads:
+        write_lines(folder / "leads" / f"{spec.run}.jsonl", paces.leads.values())
+        write_lines(folder / "turns" / f"{spec.run}.jsonl", paces.first)
     algorithm.save(folder / "models" / spec.run, net)
     cost["wall_seconds"] = round(took + time.perf_counter() - started, 3)
     numbers = {key: value if math.isfinite(value) else None for key, value in metrics.items()}

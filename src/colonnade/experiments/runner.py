@@ -212,7 +212,7 @@ def prepare(experiment: Experiment, folder: Path, fresh: bool) -> None:
             f"{folder}: is not empty and holds no experiment; choose another with --out"
         )
     if fresh and config.exists():
-        for part in ("history", "ledger", "course", "models", EXPLANATIONS):
+        for part in ("history", "ledger", "course", "leads", "turns", "models", EXPLANATIONS):
             shutil.rmtree(folder / part, ignore_errors=True)
         for part in (RESULTS, FAILURES, "report.html"):
             (folder / part).unlink(missing_ok=True)

@@ -53,10 +53,56 @@ class Rows:
 
     rows: Tensor
     order: str
+    leader: str = ""  # the party whose program this is, if that is not the name of the order
+
+    @property
+    def party(self) -> str:
+        return self.leader or self.order
 
     def rounds(self, size: int) -> int:
         """That it takes to go over them once."""
         return -(-len(self.rows) // size)
+
+
+FIRST = 200  # rounds that are kept one by one
+
+
+@dataclass(frozen=True)
+class Led:
+    """One round: who led it, from when to when, in seconds, and how many rounds of other parties
+    ended in between: so many steps lie between an embedding and its gradient."""
+
+    party: str
+    began: float
+    ended: float
+    others: int
+
+
+@dataclass
+class Leads:
+    """The rounds that a party led in one epoch."""
+
+    epoch: int
+    party: str
+    rounds: int = 0
+    others: int = 0  # steps of other parties within these rounds,
+    most: int = 0  # and within one of them
+
+
+@dataclass
+class Paces:
+    """Who led when, in a training by programs side by side, as far as this process has seen it."""
+
+    first: list[Led] = field(default_factory=list)
+    leads: dict[tuple[int, str], Leads] = field(default_factory=dict)
+
+    def add(self, epoch: int, one: Led) -> None:
+        if len(self.first) < FIRST:
+            self.first.append(one)
+        leads = self.leads.setdefault((epoch, one.party), Leads(epoch, one.party))
+        leads.rounds += 1
+        leads.others += one.others
+        leads.most = max(leads.most, one.others)
 
 
 @dataclass
@@ -68,6 +114,8 @@ class Turn(Batch):
     net: Any = None
     counter: Group | None = None
     over: bool = False  # the epoch is
+    began: float = 0.0  # seconds
+    before: int = 0  # rounds of the epoch that had ended by then
     alone: bool = False  # no other program runs, so nothing has to be in order with it
 
     def like(self, other: Turn) -> Turn:
@@ -107,6 +155,9 @@ class Turn(Batch):
             locally(net.check_loss, loss)
         decides = bool(net.here(counter))
         await net.meet()
+        for program, _, _ in losses:
+            party, others = epoch.programs[program].party, epoch.done - self.before
+            epoch.training.paces.add(epoch.epoch + 1, Led(party, self.began, net.now, others))
         if decides and self.once("count"):
             epoch.count(losses)
         verdict: Any = torch.tensor([float(epoch.ends(self))]) if decides else ABSENT
@@ -234,4 +285,5 @@ class Turns:
             raise
         self.turn.part, self.turn.program, self.turn.around = self.part, self.program, self.epoch
         self.turn.net, self.turn.counter = self.net, self.counter
+        self.turn.began, self.turn.before = self.net.now, self.epoch.done
         return self.turn

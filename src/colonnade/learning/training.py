@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from colonnade.learning.goal import LABEL
-from colonnade.learning.side_by_side import PACE, Epoch, Rows
+from colonnade.learning.side_by_side import PACE, Epoch, Paces, Rows
 from colonnade.learning.task import Batch, Batches
 from colonnade.learning.versions import Ballot, Versions
 from colonnade.network import Network, is_absent, locally
@@ -88,6 +88,7 @@ class Training:
         self.progress: dict[str, float] = {"lowest": 1e300, "waited": 0}
         self.progress |= {"stopped": 0, "best": -1, "over": -1}
         self.taken: dict[str, list[int]] = {}  # the newest steps of programs side by side
+        self.paces = Paces()  # of programs side by side
         self.versions = Versions(algorithm)
         # At most so many epochs more, while a party that is there lacks the best version or has
         # missed rounds; and who has missed any. In a simulation nobody does.

@@ -14,7 +14,7 @@ from colonnade.errors import InputError
 from colonnade.experiments.reproduce.study import Reproduction
 
 DOCUMENT = "reproduction.json"
-PAPERS = ("dvfl", "mags", "fedvs", "vim")  # each a package here with its `REPRODUCTIONS`
+PAPERS = ("dvfl", "mags", "fedvs", "cvfl", "vim")  # each a package here with its `REPRODUCTIONS`
 
 
 def registry() -> dict[str, Reproduction]:

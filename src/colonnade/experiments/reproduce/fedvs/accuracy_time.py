@@ -3,12 +3,11 @@ everybody go on at its own pace."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import msgspec
 
 from colonnade.common.toml import Table
 from colonnade.experiments.reproduce.fedvs.stragglers import numbered, stragglers
+from colonnade.experiments.reproduce.sets import marked, together
 from colonnade.experiments.reproduce.size import Size, sized
 from colonnade.experiments.reproduce.study import Part, Place, Scale, Study
 from colonnade.experiments.reproduce.table_file import read_table
@@ -20,15 +19,8 @@ def _study(scale: Scale) -> Study:
     sizes = {name: _size(scale, known) for name, known in TABLE.extra.items()}
     parts = [_part(name, size, TABLE.extra[name]) for name, size in sizes.items()]
     rows = {method: [Place(part.name, method) for part in parts] for method in TABLE.methods}
-    words = "; ".join(size.words for size in sizes.values())
-    whole = replace(next(iter(sizes.values())), words=words)
-    sheets = [TABLE.sheet(whole, rows, sheet) for sheet in TABLE.sheets]
-    other = {name: size.substitute for name, size in sizes.items()}
-    marked = [
-        replace(sheet, columns=tuple(replace(c, substitute=other[c.name]) for c in sheet.columns))
-        for sheet in sheets
-    ]
-    return TABLE.study(scale, parts, marked)
+    sheets = [TABLE.sheet(together(sizes), rows, sheet) for sheet in TABLE.sheets]
+    return TABLE.study(scale, parts, [marked(sheet, sizes) for sheet in sheets])
 
 
 def _size(scale: Scale, known: Table) -> Size:
