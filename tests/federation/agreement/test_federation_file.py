@@ -241,7 +241,6 @@ def test_files_that_differ_say_where(old: str, new: str, keys: list[str]) -> Non
         ('name = "three hospitals"', "", "name: missing"),
         ('algorithm = "dvfl"', 'algorithm = "dvlf"', "method.algorithm: 'dvlf' is not known"),
         ('algorithm = "dvfl"', 'algorithm = "centralised"', "nothing to federate"),
-        ('algorithm = "dvfl"', 'algorithm = "vafl"', "in experiments only so far"),
         ('algorithm = "dvfl"', 'algorithm = "dvfl"\nbatch = 0', "method.batch = 0: expected 1"),
         (
             'algorithm = "dvfl"',

@@ -36,7 +36,8 @@ Rows = Annotated[int, msgspec.Meta(ge=0, le=2**40)]
 class LabelNote(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a label holder tells another party."""
 
-    counts: tuple[Rows, Rows, Rows]  # rows with labels, by part of the data
+    # Rows with labels, by part of the data.
+    counts: Annotated[list[Rows], msgspec.Meta(min_length=3, max_length=3)]
     rows: str = ""  # a bit for each aligned row, in base 64; only to those who hold columns
     classes: Annotated[list[Rows], msgspec.Meta(max_length=2**20)] = []  # to label holders only
     common: str = ""  # digest of the labels of rows that the receiver has labels of, too
@@ -73,7 +74,7 @@ class LabelRows:
             return ""
         have, fed = self._have(), self.federation
         bits = base64.b64encode(np.packbits(have).tobytes()).decode()
-        counts = tuple(int(have[getattr(self.split, part)].sum()) for part in PARTS)
+        counts = [int(have[getattr(self.split, part)].sum()) for part in PARTS]
         if to in fed.label_holders:
             classes = np.unique(self.labels.numpy()[self.split.train])
             mine = [int(n) for n in classes if n != NOBODYS]

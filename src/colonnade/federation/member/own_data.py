@@ -198,7 +198,8 @@ def _labels(
             f"federation file says rows.classes = {list(rows.names)}."
         )
     if rows.names:
-        y, names = np.array([rows.names.index(name) for name in names])[y], list(rows.names)
+        numbers = np.array([rows.names.index(name) for name in names])
+        y, names = numbers[y.astype(np.int64)], list(rows.names)
     if len(names) != rows.count:
         advice = f" If they are amounts, in [rows] {AMOUNTS}" if cautions else ""
         raise InputError(
