@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from colonnade.algorithms.cvfl import CVFL, CVFLSettings
+from colonnade.algorithms.cvfl import CVFL, CVFLSettings, _scale
 from colonnade.algorithms.cvfl_stored import Stored
 from colonnade.algorithms.cvfl_time import lagging
 from colonnade.common.processes import one_thread
@@ -168,8 +168,18 @@ def test_auto_amplifies_who_is_behind_while_the_loss_is_high() -> None:
     assert isinstance(algorithm, CVFL)
     algorithm.training.progress |= {f"{PACE}{k}": float(n) for k, n in enumerate((40, 10, 40, 40))}
     losses = torch.tensor([5.0, 10.0, 0.05])
-    assert algorithm.factor(_epoch(algorithm), 1, losses).tolist() == pytest.approx([4.0, 4.0, 1.0])
+    assert algorithm.factor(_epoch(algorithm), 1, losses).tolist() == pytest.approx([2.0, 2.0, 1.0])
     assert algorithm.factor(_epoch(algorithm), 0, losses).tolist() == [1.0] * 3
+
+
+def test_one_factor_for_all_nets_makes_the_top_nets_gradient_no_longer_than_the_clip() -> None:
+    top = torch.tensor([[3.0, 4.0]])
+    scale = _scale(lambda objective: objective, torch.tensor([2.0]), top, 8.0)
+    assert scale.tolist() == pytest.approx([1.6])
+    short = _scale(lambda objective: objective, torch.tensor([1.2]), top, 8.0)
+    assert short.tolist() == pytest.approx([1.2])
+    long = _scale(lambda objective: objective, torch.tensor([9.0]), 4 * top, 8.0)
+    assert long.tolist() == [1.0], "a gradient is never shrunk here"
 
 
 def _epoch(algorithm: CVFL) -> Any:

@@ -60,7 +60,6 @@ from colonnade.network import (
 )
 
 ABOVE_0 = Limits("a length above 0", lambda value: 0 < value < math.inf)
-FALLS = 1.5  # exponent of the loss in `q = "auto"`
 
 
 class CVFLSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -362,7 +361,7 @@ class CVFL(Algorithm):
             paces = [epoch.pace(other) for other in range(len(self.active))]
             behind = max(paces) / max(1, paces[k])
             chance = math.log(max(2, self.task.classes))  # the loss of who knows nothing
-            return (behind * (objective / chance).clamp(max=1.0) ** FALLS).clamp(min=1.0)
+            return (behind * (objective / chance).clamp(max=1.0)).sqrt().clamp(min=1.0)
         return (self.set.q * objective ** (self.set.q - 1)).clamp(min=1.0)
 
     # -- Algorithm 3: the collaborator ------------------------------------------------------------
