@@ -33,6 +33,8 @@ BRIEF: dict[str, dict[str, Any]] = {
     "dvfl": {"client_epochs": 4, "aggregator_epochs": 4, "period": 2, "aggregators": 2},
     "fedonce": {"client_epochs": 2},
     "vfb2": {},
+    "vim": {"batch": 64, "tau": 2},
+    "fdml": {},
     "average": {"width": 8},
 }
 SENDERS = [*BRIEF]
