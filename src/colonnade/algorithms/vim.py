@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 import torch
@@ -127,12 +127,12 @@ class VIM(Algorithm):
         self.on_logits = partial(lagrangian, rho=s.rho)
         self.on_embeddings = partial(through_head, rho=s.rho)
 
-    def all_heads(self, net: Network, **rule: float) -> Stack:
+    def all_heads(self, net: Network, **rule: Any) -> Stack:
         """At the server, below one another: [h^1 … h^M] W is Σ_k h^k W_k."""
         make = lambda _: new_heads(len(self.clients), self.width, self.task.outputs)  # noqa: E731
         return self.stack(net, "head", self.server, make, momentum=0.0, **rule)
 
-    def own_heads(self, net: Network, **rule: float) -> Stack:
+    def own_heads(self, net: Network, **rule: Any) -> Stack:
         """At the clients."""
         make = lambda _: self.clipping(new_heads(1, self.width, self.task.outputs))  # noqa: E731
         widths = [self.width] * len(self.clients)
