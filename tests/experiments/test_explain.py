@@ -144,7 +144,8 @@ def test_a_blank_border_is_ranked_last_and_named(folder: Path) -> None:
         assert all(p.verdict == "" and p.shapley > 0.05 for p in parties.values())
         assert all(len(p.points) == len(one.labels) for p in one.parties)
         assert one.fewer is not None
-        assert (one.fewer.ranked_on, len(one.fewer.best)) == ("validation", 2)
+        assert one.fewer.ranked_by == "Shapley values on validation rows"
+        assert len(one.fewer.best) == 2
         assert "client0" in one.fewer.worst
         assert one.full > one.fewer.best_score > one.fewer.worst_score
     page = write_report(folder).read_text()
@@ -243,3 +244,21 @@ def test_options_of_simulations_are_not_for_real_federations(tmp_path: Path) -> 
     done = colonnade("explain", str(tmp_path), "--summarise", "0.5", folder=tmp_path)
     assert done.returncode == 2
     assert "--summarise: is for output folders of `colonnade run`" in done.stderr
+
+
+def test_an_experiment_tells_for_each_seed_what_some_of_the_parties_are_worth(
+    tmp_path: Path,
+) -> None:
+    methods = [
+        {"name": "SplitNN", "algorithm": "splitnn", "epochs": 8, "lr": 5e-3},
+        {"name": "VIM", "algorithm": "vim", "epochs": 2, "batch": 64},  # ranked by its heads
+    ]
+    data = {"dataset": "digits", "parties": 4, "split": "bands"}
+    table = {"name": "some", "seeds": [0, 1], "data": data, "methods": methods}
+    outcome = cn.run({**table, "summarise": [0.5]}, out=tmp_path / "out")
+    for result in outcome.results:
+        metrics = {name: value or 0.0 for name, value in result.metrics.items()}
+        assert metrics["test_accuracy"] > metrics["best_0.5_accuracy"]
+        assert metrics["best_0.5_accuracy"] > metrics["worst_0.5_accuracy"] + 0.02
+    with pytest.raises(InputError, match="summarise: 1 is not a share above 0, below 1"):
+        cn.run({**table, "summarise": [1.0]})

@@ -35,10 +35,10 @@ class PartyExplanation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fewer(msgspec.Struct, frozen=True, kw_only=True):
-    """The method trained anew with some of the parties, chosen by their Shapley values."""
+    """The method trained anew with some of the parties."""
 
     share: float  # of the parties that are kept
-    ranked_on: str  # the rows on which the parties were ranked
+    ranked_by: str  # how the parties were ranked, in words
     best: list[str]
     worst: list[str]  # as many
     all_score: float  # of the test rows, like the following

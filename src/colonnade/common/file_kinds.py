@@ -46,7 +46,17 @@ EXPERIMENT = Kind(
     "an experiment file",
     "colonnade run",
     ("name", "data", "methods"),
-    ("seeds", "network", "faults", "target", "stop_at_target", "plugins", "code", "sha256"),
+    (
+        "seeds",
+        "network",
+        "faults",
+        "target",
+        "stop_at_target",
+        "summarise",
+        "plugins",
+        "code",
+        "sha256",
+    ),
     "[[methods]] tables",
 )
 FEDERATION = Kind(

@@ -93,8 +93,8 @@ class VerticalData:
         return tuple(x.shape[1] for x in self.train.x)
 
     def only(self, clients: Sequence[str]) -> VerticalData:
-        """As if the other clients were not there."""
-        which = [self.clients.index(client) for client in clients]
+        """As if the other clients were not there; in the order of all."""
+        which = [i for i, client in enumerate(self.clients) if client in clients]
 
         def rows(part: Rows) -> Rows:
             return Rows(tuple(part.x[i] for i in which), part.y)
@@ -102,7 +102,7 @@ class VerticalData:
         whole = self.partition
         return replace(
             self,
-            clients=tuple(clients),
+            clients=tuple(self.clients[i] for i in which),
             shapes=tuple(self.shapes[i] for i in which),
             train=rows(self.train),
             validation=rows(self.validation),

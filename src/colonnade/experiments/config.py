@@ -44,6 +44,7 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
     faults: tuple[Fault, ...] = msgspec.field(default_factory=lambda: (Fault(name="none"),))
     target: float | None = None
     stop_at_target: bool = False  # a run ends with the epoch that reaches it
+    summarise: tuple[float, ...] | None = None  # trained anew with these shares of the parties
     plugins: tuple[str, ...] | None = None  # modules with algorithms of the user's own
     code: str | None = None  # the folder where plugins and model factories may be
     sha256: dict[str, str] | None = None  # digests of that code; computed, never read from a file
@@ -68,6 +69,9 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
             self._check_target(self.target)
         elif self.stop_at_target:
             raise InputError("stop_at_target: there is no target; add e.g. target = 0.95")
+        for share in self.summarise or ():
+            if not 0 < share < 1:
+                raise InputError(f"summarise: {share:g} is not a share above 0, below 1")
 
     def _check_target(self, target: float) -> None:
         metric = self.data.metric or (OF_NUMBERS if self.data.number else OF_CLASSES)[0]
@@ -123,6 +127,8 @@ def parse_experiment(
             fields["seeds"] = convert(table["seeds"], tuple[int, ...], "seeds")
         if "target" in table:
             fields["target"] = convert(table["target"], float, "target")
+        if "summarise" in table:
+            fields["summarise"] = convert(table["summarise"], tuple[float, ...], "summarise")
         if "stop_at_target" in table:
             fields["stop_at_target"] = convert(table["stop_at_target"], bool, "stop_at_target")
         # Last, because algorithms import torch, which takes seconds: errors above come at once.

@@ -52,7 +52,7 @@ def sentences(one: Explanation) -> list[str]:
             found.append(words.format(", ".join(named)))
     if one.fewer is not None:
         rows = ", ".join(f"{who} {metric.figure(_value(metric, s))}" for who, s in trained(one))
-        found.append(f"Trained anew (parties ranked on {one.fewer.ranked_on} rows): {rows}.")
+        found.append(f"Trained anew (parties ranked by {one.fewer.ranked_by}): {rows}.")
     return [*found, *one.notes]
 
 

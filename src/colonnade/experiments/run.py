@@ -135,6 +135,10 @@ def _tested(
     if releases is not None:
         releases.left.tested = 0  # releases in the tests of other runs do not count in this one
     metrics = drive(algorithm.evaluate(net))
+    if experiment.summarise and metrics and not algorithm.pooled:
+        from colonnade.experiments.fewer_parties import summaries  # which runs trainings itself
+
+        metrics |= summaries(experiment, spec, data, algorithm, net)
     messages, sent = net.ledger.total(*LEARNING)
     cost: dict[str, float | int | None] = {
         "rounds": algorithm.training.rounds_done(net),

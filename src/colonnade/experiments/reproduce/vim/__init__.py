@@ -9,6 +9,7 @@ from colonnade.experiments.reproduce.vim import (
     denoising,
     many_clients,
     rho_tau,
+    summarisation,
 )
 
 REPRODUCTIONS = (
@@ -16,5 +17,6 @@ REPRODUCTIONS = (
     communication.REPRODUCTION,
     denoising.REPRODUCTION,
     rho_tau.REPRODUCTION,
+    summarisation.REPRODUCTION,
     many_clients.REPRODUCTION,
 )
