@@ -13,6 +13,7 @@ import binascii
 import hashlib
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cached_property
 from typing import Annotated, Any
 
 import msgspec
@@ -169,13 +170,10 @@ class LabelRows:
             parts = {p: _only(self._whole[p], rows[p]) for p in PARTS[1:]}
             algorithm.data = replace(data, **parts)
 
-    @property
+    @cached_property
     def _whole(self) -> dict[str, Part]:
-        known: dict[str, Part] | None = self.__dict__.get("_known")
-        if known is None:
-            known = {p: getattr(self.algorithm.data, p) for p in PARTS}
-            self.__dict__["_known"] = known
-        return known
+        """The parts of the data with all their rows."""
+        return {p: getattr(self.algorithm.data, p) for p in PARTS}
 
     def facts(self) -> dict[str, Any]:
         return {party: text(note) for party, note in self.notes.items()}

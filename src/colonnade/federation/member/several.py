@@ -125,6 +125,13 @@ class SeveralMember(LedMember):
         call = super().next_call(ids, without)
         return call if self.post.leads else msgspec.structs.replace(call, caller=self.party)
 
+    def without(self, party: str) -> str:
+        """Nobody's program goes on without the collaborator."""
+        needed = [p for role in self.federation.roles.others for p in self.federation.playing(role)]
+        if party in needed and self.state.stage == Stage.TRAINING:
+            return "waiting for it where its part is needed"
+        return super().without(party)
+
     # -- what others say --------------------------------------------------------------------------
 
     def called(self, sender: str, note: str) -> None:
