@@ -127,6 +127,16 @@ def test_clients_that_come_and_go_cost_little_and_nothing_diverges(
     assert float(duals.abs().max()) <= 1 + 1e-5  # as every gradient of a cross entropy
 
 
+def test_many_clients_share_what_is_lacking_unless_told_otherwise() -> None:
+    """If each made up for all of it, they would overshoot as many times as they are."""
+    many = load(DataSpec(dataset="digits", split="columns", parties=64, columns_each=6), seed=0)
+    usual, _ = cast(tuple[VIM, Any], build(vim(), many, 0))
+    told, _ = cast(tuple[VIM, Any], build(vim(residual="old"), many, 0))
+    assert (usual.residual, told.residual) == ("shared", "old")
+    method = vim(width=20, epochs=3, batch=512)
+    assert stacked(method, many).metrics["test_accuracy"] > 0.8
+
+
 def test_it_learns_numbers() -> None:
     diabetes = load(DataSpec(dataset="diabetes"), seed=0)
     for solver in ("sgd", "admm", "admm-j"):
