@@ -136,6 +136,7 @@ def test_several_parties_may_hold_labels_and_the_first_of_them_leads() -> None:
     [
         ('["no", "yes"]', "2", "rows.classes = 2: south, north hold labels.*names of all"),
         ('["no", "yes"]', '["no", "no"]', "a class is named twice"),
+        ('["no", "yes"]', '["no", "yes"]\nweights = "balanced"', "is for one label holder"),
         ('"collaborator"', '"clients"\ncolumns = 1', "none of them have the role 'collaborator'"),
         ('role = "active"', 'roles = ["active", "collaborator"]', "2 of them have the role"),
         ('"cvfl"', '"cvfl"\nactive = 3', "active = 3: but the role 'active' is that of south, nor"),

@@ -228,6 +228,11 @@ class Federation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """What takes the data or the algorithm to know."""
         task = self.task()
         prefixed("method", lambda: self.method.check(task))
+        if self.rows is not None and self.rows.weights and self.roles.several:
+            raise InputError(
+                f'rows.weights = "{self.rows.weights}": is for one label holder, which knows how '
+                "often each class occurs; leave it out"
+            )
         checks.connected(self.network.graph, self.clients)
         for links in self._links:
             if self.leader and links.dst.name != "everyone":
