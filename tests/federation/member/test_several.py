@@ -3,12 +3,15 @@ fall and return, a collaborator that falls, and questions to any of them."""
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
+from tests.federation.member.test_leaderless import CALM
 from tests.federation.member.test_member import member
 from tests.federation.member.test_versions import Hall, small
 
@@ -18,14 +21,18 @@ from colonnade.federation.agreement.federation import Federation
 from colonnade.federation.agreement.federation_file import parse_federation
 from colonnade.federation.agreement.party_file import OwnSpec, PartyFile
 from colonnade.federation.member.answers import Question
+from colonnade.federation.member.label_rows import TESTS, LabelNote
 from colonnade.federation.member.leaderless import member_kind
 from colonnade.federation.member.member import Member
 from colonnade.federation.member.own_data import read_own
+from colonnade.federation.member.several import SeveralMember
 from colonnade.federation.member.stage import Stage
 from colonnade.learning.side_by_side import PACE, Turn
 from colonnade.models.stack import Stack
-from colonnade.network.clock import SECOND
-from colonnade.testing.storm import Crew, StormSeat
+from colonnade.network.clock import SECOND, Clock
+from colonnade.network.wire import WireError, read_note
+from colonnade.privacy.equality import EqualityTest
+from colonnade.testing.storm import Crew, Storm, StormSeat
 
 
 async def ask(hall: Hall, party: str, ids: Sequence[str] = ("1", "2", "3")) -> Any:
@@ -318,3 +325,57 @@ def test_what_is_wrong_with_its_own_labels_a_party_tells_before_it_connects(tmp_
         read_own(bank(fed, tmp_path, "south"))
     with pytest.raises(InputError, match=r"east.csv.*'perhaps'.*not among rows.classes"):
         read_own(bank(fed, tmp_path, "east"))
+
+
+class Attack:
+    """North as it hears what east, which runs other software, tells of its labels."""
+
+    def __init__(self, folder: Path) -> None:
+        fed = bank_files(folder)
+        north = Banks(fed, folder).make(Storm(Clock(), 0, CALM).seat("north"))
+        assert isinstance(north, SeveralMember)
+        assert north.label_rows is not None
+        self.rows, self.said = north.label_rows, []
+        self.rows.tell = lambda to, note: self.said.append(read_note(note, LabelNote))
+        setattr(self.rows, "_use", lambda party, rows: None)  # noqa: B010
+
+    def tell(self, counts: list[int], places: list[int], **more: Any) -> str:
+        bits = np.zeros(self.rows.aligned, dtype=bool)
+        bits[places] = True
+        text = base64.b64encode(np.packbits(bits).tobytes()).decode()
+        note = msgspec.json.encode({"counts": counts, "rows": text, "classes": [0, 1], **more})
+        return self.rows.hear("east", note.decode())
+
+    @property
+    def training_rows(self) -> list[int]:
+        return self.rows.split.train.tolist()
+
+
+def test_a_label_holder_cannot_ask_for_one_label_after_the_other(tmp_path: Path) -> None:
+    """What is told of a row that east claims says nothing to east, which has to guess beforehand;
+    and east cannot claim another row afterwards."""
+    attack = Attack(tmp_path)
+    first, second = attack.training_rows[:2]
+    attack.tell([1, 0, 0], [first])
+    with pytest.raises(WireError, match="other rows than it told before"):
+        attack.tell([1, 0, 0], [second])
+    for _ in range(TESTS):
+        guess = EqualityTest(b"a guess", "east", "north")
+        attack.tell([1, 0, 0], [first], element=guess.element)
+        assert not guess.fits(attack.said[-1].element, attack.said[-1].proof)
+    with pytest.raises(WireError, match="too many times"):
+        attack.tell([1, 0, 0], [first], element=EqualityTest(b"one more", "a", "b").element)
+
+
+@pytest.mark.parametrize(
+    ("counts", "places", "message"),
+    [
+        ([2**39, 1, 1], [0], "more rows than there are"),
+        ([0, 0, 0], [], "labels of no training row"),
+    ],
+)
+def test_claims_that_would_take_memory_or_leave_a_program_without_rows_are_refused(
+    counts: list[int], places: list[int], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(WireError, match=message):
+        Attack(tmp_path).tell(counts, places)

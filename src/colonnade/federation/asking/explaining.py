@@ -10,7 +10,7 @@ import msgspec
 
 from colonnade.common.explanations import Explanation, PartyExplanation
 from colonnade.common.text import printable, with_reasons
-from colonnade.errors import ColonnadeError
+from colonnade.errors import ColonnadeError, InputError
 from colonnade.federation.agreement.party_file import PartyFile
 from colonnade.federation.asking.predictions import ANSWER, ERROR, need_labels
 from colonnade.federation.member.process import visiting
@@ -29,6 +29,8 @@ def explain(
 ) -> Explanation:
     """Ask the process of a party that runs, which is the label holder where there is one."""
     need_labels(party, "explain")
+    if (leader := party.federation.leader) not in (None, party.party):
+        raise InputError(f"{party.source}: explain is for {leader!r}, which tests the model")
     place = visiting(party)
     found = explained(
         lambda data: ask(place, party.party, "score", data, timeout=ANSWER),

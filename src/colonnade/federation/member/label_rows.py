@@ -2,15 +2,16 @@
 
 Every party that holds columns must know it, because it is asked for the embeddings of these rows;
 so a label holder tells these parties its row numbers, and all others only how many rows they are.
-Label holders also tell each other which classes they have, and a digest of their labels of those
-rows that both have: equal labels give equal digests. No label is told.
+Label holders also tell each other which classes they have, and compare their labels of those rows
+that both have by a test of equality (`privacy.equality`): no label is told. Whoever claims rows
+that it has no labels of can try out one guess by each message. So a party that tells other rows
+than before is refused, and so is one that begins the test more than `TESTS` times.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
@@ -29,8 +30,11 @@ from colonnade.learning.algorithm import Algorithm
 from colonnade.learning.task import Part
 from colonnade.network import is_absent
 from colonnade.network.wire import WireError, read_note
+from colonnade.privacy.equality import EqualityTest
 
 PARTS = ("train", "validation", "test")
+TESTS = 16  # of one label holder, in one life of this party: it begins anew when it restarts
+Digits = Annotated[str, msgspec.Meta(max_length=512)]
 Rows = Annotated[int, msgspec.Meta(ge=0, le=2**40)]
 
 
@@ -41,7 +45,11 @@ class LabelNote(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     counts: Annotated[list[Rows], msgspec.Meta(min_length=3, max_length=3)]
     rows: str = ""  # a bit for each aligned row, in base 64; only to those who hold columns
     classes: Annotated[list[Rows], msgspec.Meta(max_length=2**20)] = []  # to label holders only
-    common: str = ""  # digest of the labels of rows that the receiver has labels of, too
+    # To label holders, once it is known which rows both have: the sender's element of the test of
+    # equality, the receiver's that it has heard, and its proof.
+    element: Digits = ""
+    heard: Digits = ""
+    proof: Digits = ""
 
 
 class LabelRows:
@@ -60,7 +68,10 @@ class LabelRows:
         self.aligned, self.split = federation.rows.aligned, federation.rows.split(federation.seed)
         self.labels = own.labels  # of the aligned rows, where this party holds any
         self.notes: dict[str, LabelNote] = {}  # by label holder
-        self.digests: dict[str, str] = {}  # of common labels, as they were told
+        self.tests: dict[str, EqualityTest] = {}  # with each other label holder
+        self.elements: dict[str, list[str]] = {}  # theirs, the newest last
+        self.told: dict[str, str] = {}  # the newest note to each of them
+        self.agreed: set[str] = set()  # those whose labels of common rows are equal
 
     def begin(self) -> None:
         """Once the algorithm has joined: what this party has itself."""
@@ -79,7 +90,8 @@ class LabelRows:
         if to in fed.label_holders:
             classes = np.unique(self.labels.numpy()[self.split.train])
             mine = [int(n) for n in classes if n != NOBODYS]
-            return text(LabelNote(counts, bits, mine, self._digest(to)))
+            self.told[to] = text(LabelNote(counts, bits, mine, *self._comparison(to)))
+            return self.told[to]
         return text(LabelNote(counts, bits if to in fed.clients else ""))
 
     def _have(self) -> Any:
@@ -93,16 +105,16 @@ class LabelRows:
         """Places in each part of the data."""
         return {p: torch.from_numpy(have[getattr(self.split, p)].nonzero()[0]) for p in PARTS}
 
-    def _digest(self, other: str) -> str:
-        """Of the labels of rows that both have; "" while it is not known which these are."""
+    def _comparison(self, other: str) -> tuple[str, str, str]:
+        """Element, the other one's element, and proof, as far as they are known."""
         if self.labels is None or other not in self.notes:
-            return ""
-        both = self._have() & _bits(self.notes[other].rows, self.aligned)
-        pair = "\x1f".join(sorted((self.party, other)))
-        content = (
-            f"{self.federation.hash}\x1f{pair}\x1f".encode() + self.labels.numpy()[both].tobytes()
-        )
-        return hashlib.blake2b(content, digest_size=16).hexdigest()
+            return "", "", ""
+        if other not in self.tests:
+            both = self._have() & _bits(self.notes[other].rows, self.aligned)
+            content = self.federation.hash.encode() + self.labels.numpy()[both].tobytes()
+            self.tests[other] = EqualityTest(content, self.party, other)
+        test, heard = self.tests[other], (self.elements.get(other) or [""])[-1]
+        return test.element, heard, test.proof(heard) if heard else ""
 
     # -- hearing ----------------------------------------------------------------------------------
 
@@ -114,25 +126,42 @@ class LabelRows:
         self._take(sender, told)
         if self.labels is None:
             return ""
-        first = not self.digests.get(sender)
-        self.digests[sender] = told.common
-        if first:  # now it is known which rows both have
-            self.tell(sender, self.note_for(sender))
-        if told.common and told.common != self._digest(sender):
-            return (
-                f"{sender} and {self.party} have different labels for some of the rows that both "
-                "have labels of; one of the two must correct them, or leave them empty"
-            )
+        self._comparison(sender)
+        self._hear_element(sender, told.element)
+        before = self.told.get(sender, "")
+        if self.note_for(sender) != before:
+            self.tell(sender, self.told[sender])
+        if told.proof and told.heard == self.tests[sender].element:
+            if not self.tests[sender].fits(told.element, told.proof):
+                return (
+                    f"{sender} and {self.party} have different labels for some of the rows that "
+                    "both have labels of; one of the two must correct them, or leave them empty"
+                )
+            self.agreed.add(sender)
         return self._nobodys_class()
 
+    def _hear_element(self, sender: str, element: str) -> None:
+        known = self.elements.setdefault(sender, [])
+        if element and element not in known:
+            if len(known) >= TESTS:
+                raise WireError("labels to compare too many times")
+            self.tests[sender].proof(element)  # or it is none
+            known.append(element)
+
     def _take(self, sender: str, told: LabelNote) -> None:
-        rows = {p: torch.arange(count) for p, count in zip(PARTS, told.counts, strict=True)}
+        counts = dict(zip(PARTS, told.counts, strict=True))
+        if any(count > len(getattr(self.split, part)) for part, count in counts.items()):
+            raise WireError("labels of more rows than there are")
+        rows = {part: torch.arange(count) for part, count in counts.items()}
         if told.rows:
             rows = self._by_part(_bits(told.rows, self.aligned))
         elif self.party in self.federation.clients or self.labels is not None:
             raise WireError("labels without row numbers")
-        if any(len(rows[p]) > len(getattr(self.split, p)) for p in PARTS):
-            raise WireError("labels of more rows than there are")
+        if not len(rows["train"]):
+            raise WireError("labels of no training row")
+        before = self.notes.get(sender, told)
+        if _claim(before) != _claim(told):
+            raise WireError("labels of other rows than it told before; start this party again")
         self.notes[sender] = told
         self._use(sender, rows)
 
@@ -156,9 +185,7 @@ class LabelRows:
     def compared(self, party: str) -> bool:
         """Whether it is also known that the labels of this party and of another one fit."""
         both = self.labels is not None and party in self.federation.label_holders
-        return self.known(party) and (
-            not both or party == self.party or bool(self.digests.get(party))
-        )
+        return self.known(party) and (not both or party == self.party or party in self.agreed)
 
     # -- using ------------------------------------------------------------------------------------
 
@@ -183,6 +210,11 @@ class LabelRows:
         for party, note in facts.items():
             if party in self.federation.label_holders:
                 self._take(party, read_note(note, LabelNote))
+
+
+def _claim(note: LabelNote) -> LabelNote:
+    """What must not change."""
+    return msgspec.structs.replace(note, element="", heard="", proof="")
 
 
 def _bits(told: str, aligned: int) -> Any:

@@ -15,7 +15,7 @@ from torch import Tensor
 from colonnade.errors import Unsuited
 from colonnade.federation.member.answers import Answer, Question
 from colonnade.federation.member.label_rows import LabelRows
-from colonnade.federation.member.led import LedMember
+from colonnade.federation.member.led import CALLS, LedMember
 from colonnade.federation.member.messages import Account, Call
 from colonnade.federation.member.stage import Stage
 from colonnade.network import ABSENT
@@ -35,6 +35,7 @@ class SeveralMember(LedMember):
         super().__init__(*arguments, life=life, **more)
         self.holders = self.federation.label_holders
         self.heard_of: dict[str, int] = {}  # the newest call of each caller
+        self.heeding: dict[str, int] = {}  # calls of each caller that are being answered
         self.returned = False  # it was trained before, and need not wait for the leader
         self.label_rows: LabelRows | None = None  # with [data], every party knows them
         if self.federation.rows is not None:
@@ -151,13 +152,20 @@ class SeveralMember(LedMember):
     def hear_of(self, call: Call) -> None:
         """A label holder that does not lead asks: this party does its part beside all else."""
         if call.number > self.heard_of.get(call.caller, 0) and not (call.account or call.over):
+            if self.heeding.get(call.caller, 0) >= CALLS:
+                raise WireError("more calls than can be answered")
             self.heard_of[call.caller] = call.number
             if self.state.stage.after_training:
+                self.heeding[call.caller] = self.heeding.get(call.caller, 0) + 1
                 self.clock.spawn(self.heed(call), f"{self.party}: a call of {call.caller}")
 
     async def heed(self, call: Call) -> None:
         before = self.version
-        await super().heed(call)
+        try:
+            await super().heed(call)
+        finally:
+            if call.caller:
+                self.heeding[call.caller] -= 1
         if self.version != before and self.party in self.holders:
             self.keeping.keep(END - 1)  # for a restart without the leader
             self.post.news.notify()
