@@ -86,7 +86,7 @@ def test_a_run_may_stop_at_its_target_and_one_that_never_reaches_it_says_so(
     assert good.cost["bytes_per_round"] == sent / rounds
     assert bad.cost["rounds_to_target"] is None
     assert bad.metrics["test_accuracy"] is not None, "the run is kept"
-    assert "the target of 0.8 was not reached" in bad.notes
+    assert "bad: the target of 0.8 was not reached" in bad.notes
     assert not any("target" in note for note in good.notes)
     page = write_report(tmp_path).read_text()
     assert "the target of 0.8 was not reached" in page

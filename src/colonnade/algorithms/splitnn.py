@@ -55,6 +55,11 @@ class SplitNNSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields
                 f'deadline = {self.deadline:g}: missing = "wait" waits for every embedding; leave '
                 "one of the two out"
             )
+        if self.weighted_start == "mean" and self.combine != "weighted":
+            raise InputError(
+                'weighted_start = "mean": is for combine = "weighted", whose weights are learnt; '
+                "leave it out"
+            )
         check_one_width(self.combine, self.encoder, task)
 
 

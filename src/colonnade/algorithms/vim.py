@@ -68,7 +68,12 @@ class VIMSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     def check(self, task: Task) -> None:
         super().check(task)
-        if not task.classes and self.residual in ("new", "old") and self.solver != "sgd":
+        if self.solver == "sgd" and self.residual is not None:
+            raise InputError(
+                f'residual = "{self.residual}": says what clients are told by ADMM; leave it out '
+                'with solver = "sgd"'
+            )
+        if not task.classes and self.residual in ("new", "old"):
             raise InputError(
                 f'residual = "{self.residual}": the squared error of a number label then grows '
                 'without end; expected "shared", or leave it out'

@@ -43,6 +43,8 @@ def sentences(one: Explanation) -> list[str]:
     found = [
         f"{first.party} contributes most, {metric.distance(first.shapley)} of {total}; "
         f"{last.party} least, {_signed(metric, last.shapley)}."
+        if any(p.shapley for p in one.parties)
+        else "No party changes the score: the model answers the same without any of them."
     ]
     for verdict, words in (
         ("looks like noise", f"{NOISY}: what {{}} tells has nothing to do with the labels."),

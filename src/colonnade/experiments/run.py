@@ -153,7 +153,8 @@ def _tested(
     if experiment.target is not None:
         cost |= curve.until(experiment.target, algorithm.task.goal.deciding)
         if cost["rounds_to_target"] is None:
-            notes = (*notes, f"the target of {experiment.target:g} was not reached")
+            missed = f"{spec.settings.name}: the target of {experiment.target:g} was not reached"
+            notes = (*notes, missed)
     write_lines(folder / "history" / f"{spec.run}.jsonl", curve.points)
     write_lines(folder / "ledger" / f"{spec.run}.jsonl", ledger_rows(net.ledger))
     key = f"test_{algorithm.task.goal.by_row.key}"

@@ -59,9 +59,9 @@ class Quota:
         with self._lock:
             self._held[sender] = self._held.get(sender, 0) - size
 
-    def drop(self, sender: str) -> None:
-        """Count a message for which there is no room."""
-        room = f"network.quota: {self.bytes / 2**20:,.0f} MB"
+    def drop(self, sender: str, room: str = "") -> None:
+        """Count a message for which there is no room; `room`: the limit, if it is not the quota."""
+        room = room or f"network.quota: {self.bytes / 2**20:,.0f} MB"
         self.drops.add(sender, "more of its messages wait here than it may have", room)
 
 

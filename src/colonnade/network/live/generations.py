@@ -107,7 +107,9 @@ class Programs:
         self._came += 1
         size, message = weight(value, header.note), (sender, header, value)
         full = len(self._early) >= EARLY and len(self._early.of(sender)) >= EARLY
-        if full or not self._early.put(self._came, message, sender, size):
+        if full:
+            self.quota.drop(sender, f"{EARLY} of a program that is still to begin here")
+        elif not self._early.put(self._came, message, sender, size):
             self.quota.drop(sender)
 
     def release_early(self, origin: ProgramCounter, until: int | None = None) -> Iterator[Message]:
