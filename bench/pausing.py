@@ -20,7 +20,7 @@ class PausingNetwork(StackedNetwork):
         super().__init__(world, program, clock)
         self.schedules: list[Schedule[Any]] = []  # of the loops begun so far
 
-    def rounds(self, schedule: Schedule[Item], *, unhurried: bool = False) -> Rounds[Item]:
+    def rounds(self, schedule: Schedule[Item], *, sent_once: bool = False) -> Rounds[Item]:
         if self.program != "main":  # validation and the like happen within a round
             return super().rounds(schedule)
         self.schedules.append(schedule)

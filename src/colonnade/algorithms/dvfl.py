@@ -173,7 +173,7 @@ class DVFL(Algorithm):
         before = -1  # the epoch of the batch before
         async for batch in net.rounds(self.local_batches):
             if before < batch.epoch == self.epochs_heard * self.set.period - 1:
-                await net.reunite()  # no aggregator should miss what final encoders give
+                await net.wait_for_absent()  # no aggregator should miss what final encoders give
             before = batch.epoch
             x, rows = self.data.alone(batch)
             talking = self.epochs_heard > 0 and (batch.epoch + 1) % self.set.period == 0

@@ -288,7 +288,7 @@ class FedVS(Algorithm):
                 locally(self.last.heed, await net.send(counted, self.counted, 1, work=0))
             if batch.last:
                 if self.set.missing == "last" and net.here(self.server) and self.ending(batch):
-                    await net.reunite()
+                    await net.wait_for_absent()
                 await self.mend(net)
 
     @property
@@ -337,7 +337,7 @@ class FedVS(Algorithm):
         length = segments.length + TAG
         self.sharing = Progress(self.bytes_of(length), length) if kept is not None else None
         shares = Received(len(self.here), len(self.clients), length, self.field.widest)
-        async for start in net.rounds(range(0, length, CHUNK), unhurried=True):
+        async for start in net.rounds(range(0, length, CHUNK), sent_once=True):
             end = min(start + CHUNK, length)
             some = own[:, :, start:end]  # [clients here, receivers, coded rows, features]
             wait, work = self.of_all(net), self.steps.columns(end - start)
@@ -359,7 +359,7 @@ class FedVS(Algorithm):
         if kept is not None:
             kept.masks.set(masks)
             kept.mark.set(mark)
-            self.training.keep_now()  # before anybody hears of them
+            self.training.write_checkpoint()  # before anybody hears of them
         return self.field.shared(self.code.share, secret, masks, mark)
 
     async def mend(self, net: Network) -> None:
@@ -372,7 +372,7 @@ class FedVS(Algorithm):
         if not again:
             return
         log.info("columns are shared again: a client came late, or has lost its files")
-        net.forgive()
+        net.clear_missed()
         for sharing, part in self.shared_parts:
             apart = net.within("training")
             sharing.renew(await self.share_data(apart, self.powers(part), part.rows, sharing))

@@ -304,7 +304,7 @@ class Algorithm(ABC):
 
     @property
     def epochs(self) -> int | None:
-        """Of the training with labels, if they were given."""
+        """The epochs of the training with labels; None: not given."""
         return self.set.epochs
 
     @property
@@ -314,12 +314,12 @@ class Algorithm(ABC):
 
     @property
     def epochs_alone(self) -> int:
-        """So many epochs come first in which column holders learn on their own, without labels."""
+        """The number of epochs at first in which column holders learn alone, without labels."""
         return 0
 
     @cached_property
     def local_batches(self) -> LocalBatches:
-        """Those of the column holders on their own."""
+        """The batches of column holders that learn alone."""
         return LocalBatches.of(self.task, self.set.batch, self.epochs_alone)
 
     @property

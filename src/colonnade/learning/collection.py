@@ -41,7 +41,7 @@ class Collection:
         """Receive the encodings of all rows of a part of the data. [holder, rows, width]"""
         collected = [torch.zeros(1, 0, self.width)]  # torch.cat takes no empty list
         batches = part.in_order(self.algorithm.predict_rows(net))
-        async for batch in net.rounds(batches, unhurried=True):
+        async for batch in net.rounds(batches, sent_once=True):
             collected.append(await self.receive(net, batch))
         return torch.cat(collected, 1)
 

@@ -94,7 +94,7 @@ class Training:
         # missed rounds; and who has missed any. In a simulation nobody does.
         self.extra_epochs = 0
         self.behind: Callable[[], Sequence[str]] = lambda: ()
-        self.keep_now: Callable[[], None] = lambda: None  # writes a checkpoint at once
+        self.write_checkpoint: Callable[[], None] = lambda: None  # writes a checkpoint at once
         self.frozen = False  # only the label holder learns now
         self.target: float | None = None  # of the deciding metric: the training stops there
         self.committed: int | None = None  # parts that were final at this round are in use
@@ -172,7 +172,7 @@ class Training:
 
     def keep_versions(self, net: Network, decision: Decision) -> None:
         """Keep the parts that were decided on, as far as they are here: a party that was away then
-        has none, and makes up none."""
+        has no part of this version."""
         if self.versions.final is not None:
             return  # it serves for all versions to come
         wanted = (decision.best, decision.sure)
@@ -207,7 +207,7 @@ class Training:
         found = locally(self.measure, outputs, y)
         verdict = locally(lambda *args: self.judge(net, apart, batch, *args), loss, found)
         if not is_absent(verdict) and verdict.over and not verdict.stop and verdict.awaited:
-            await net.reunite()  # they may be away, and return
+            await net.wait_for_absent()  # they may be away, and return
             gone = set(net.away_since(net.now, verdict.awaited)) == set(verdict.awaited)
             verdict = replace(verdict, stop=gone)
         numbers = locally(lambda verdict: verdict.numbers(), verdict)
@@ -253,8 +253,8 @@ class Training:
         return Decision(*rounds, stop, new.version, over, awaited)
 
     def count_patience(self, loss: float, better: bool, complete: bool = True) -> None:
-        """Epochs without a better version. On a plateau the loss creeps down long before an
-        accuracy moves: not standing still. Nor is an epoch counted that somebody missed."""
+        """Count an epoch without a better version and without a lower loss: a loss often falls long
+        before an accuracy rises. An epoch that some party missed is not counted."""
         so_far = self.progress
         if better or loss < so_far["lowest"]:
             so_far["waited"] = 0
@@ -309,7 +309,7 @@ class Training:
         def keep(late: bool) -> bool:
             if not whole:
                 if not late:
-                    self.keep_now()
+                    self.write_checkpoint()
                 return True
             if versions.final is None and not late:
                 versions.take(net, (net.generation, mark), final=True)
@@ -321,7 +321,7 @@ class Training:
         self.frozen = True
         if net.here(self.algorithm.decider) and self.committed != mark:
             self.committed = mark
-            self.keep_now()
+            self.write_checkpoint()
             versions.announce(net)
 
 

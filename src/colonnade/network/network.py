@@ -73,7 +73,7 @@ class Network(ABC):
         self.ledger = Ledger()
         self.everyone = Group("everyone", world.parties, "owner")
         self.turn = (0, 1)  # which of how many programs that run side by side
-        self.unhurried = False  # in a loop of rounds that is worth waiting for everybody
+        self.sent_once = False  # in a loop of rounds that is worth waiting for everybody
         self.loop_began = 0  # the round with which the newest loop of rounds began
         # Column holders whose columns are left out: they say nothing of them, and do all else.
         self.without: frozenset[str] = frozenset()
@@ -157,11 +157,11 @@ class Network(ABC):
         with a part in all of them. On a real network it ends those whose leader is away once all
         others have ended; without it they wait for their leader."""
 
-    def rounds(self, schedule: Schedule[Item], *, unhurried: bool = False) -> Rounds[Item]:
+    def rounds(self, schedule: Schedule[Item], *, sent_once: bool = False) -> Rounds[Item]:
         """`async for item in net.rounds(schedule)`: the shared round counter. A second loop in the
-        same program counts on where the first one ended. `unhurried`: what is sent in this loop is
+        same program counts on where the first one ended. `sent_once`: what is sent in this loop is
         sent once, so that real parties wait for a while for parties that are away."""
-        return Rounds(self, schedule, unhurried)
+        return Rounds(self, schedule, sent_once)
 
     async def meet(self) -> None:
         """In virtual time the parties of a program may be at different moments: all go on when the
@@ -222,12 +222,12 @@ class Network(ABC):
         """A real training ends with an error where its loss is not a number any more."""
         return None
 
-    def forgive(self) -> None:
+    def clear_missed(self) -> None:
         """What was sent once, and did not come from everybody, is about to be sent again: nobody
         counts as missing for it any more."""
         return None
 
-    async def reunite(self) -> None:
+    async def wait_for_absent(self) -> None:
         """Wait for a while for the parties that are away."""
         return None
 
@@ -303,9 +303,9 @@ class Network(ABC):
         return self.rounds_begun - self.round_is_open
 
     def restart_round(self, rounds: int) -> int:
-        """Where a party goes on that starts again after so many rounds: what is sent once, in an
-        unhurried loop, is sent again as a whole."""
-        return min(rounds, self.loop_began) if self.unhurried else rounds
+        """Where a party goes on that starts again after so many rounds: a loop with
+        `sent_once` is done again as a whole."""
+        return min(rounds, self.loop_began) if self.sent_once else rounds
 
     # -- for the engines --------------------------------------------------------------------------
 

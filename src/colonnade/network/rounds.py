@@ -23,15 +23,15 @@ class Schedule(Protocol[Item]):
 class Rounds(Generic[Item]):
     """The loop of `Network.rounds`."""
 
-    def __init__(self, net: Network, schedule: Schedule[Item], unhurried: bool = False) -> None:
+    def __init__(self, net: Network, schedule: Schedule[Item], sent_once: bool = False) -> None:
         self.net, self.schedule, self.next = net, schedule, 0
-        self.unhurried = unhurried
+        self.sent_once = sent_once
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Item:
-        self.net.unhurried = self.unhurried
+        self.net.sent_once = self.sent_once
         if not self.next:
             self.net.loop_began = self.net.rounds_begun
             self.net._begin_loop()
@@ -43,7 +43,7 @@ class Rounds(Generic[Item]):
             self.net.round = self.net.rounds_begun - 1
         if self.next >= len(self.schedule):
             self.net.step = max(self.net.step, AFTER)
-            self.net.unhurried, self.net.item = False, None
+            self.net.sent_once, self.net.item = False, None
             self.net._count_round(self.net.rounds_begun)
             raise StopAsyncIteration
         await self.net._keep_in_step()

@@ -85,8 +85,10 @@ class StackedNetwork(Network):
         links = self.links(src, self.everyone)
         self.ledger.add(self.phase, kind, links, None, count * DECISION_BYTES)
         await self._until_ready(src)
-        np.maximum(self._time, self._times(src)[0], out=self._time)  # nobody goes on untold
-        if self.clock is not None:  # who has not come so far does not hold up the others
+        np.maximum(
+            self._time, self._times(src)[0], out=self._time
+        )  # all parties wait for the decision
+        if self.clock is not None:  # programs of parties that are behind may run meanwhile
             await self.clock.sleep_until(int(self._times(src)[0]))
         return decision
 
@@ -165,7 +167,7 @@ class StackedNetwork(Network):
         begin = self._times(links.dst)
         if wait.kind == "latest":
             return self._read_registers(parcel, value, coming, begin)
-        # Who has nothing to say says so: that, too, is heard, and ends the waiting.
+        # A sender that leaves out its message says so, which ends the waiting as a message does.
         heard = np.where(links.real & _or_all(passage.arrived), arrival, NEVER)
         end = _go_on_at(wait, begin, coming, heard, links)
         self._time[self._party(links.dst)] = end

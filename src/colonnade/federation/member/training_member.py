@@ -100,7 +100,7 @@ class TrainingMember:
         algorithm.own_code = self.own.code
         algorithm.training.extra_epochs = self.federation.network.extra_epochs
         algorithm.training.behind = self.behind
-        algorithm.training.keep_now = lambda: self.keeping.keep(self.net.rounds_begun)
+        algorithm.training.write_checkpoint = lambda: self.keeping.keep(self.net.rounds_begun)
         return algorithm
 
     def _post(self, life: int, quota: Quota | None) -> Post:

@@ -88,11 +88,11 @@ class CommittingNetwork(WaitingNetwork):
                 "network.loudness in the federation file, which bounds what is accepted"
             )
 
-    def forgive(self) -> None:
+    def clear_missed(self) -> None:
         self.post.missed.clear()
         self.announce(self.post.parts)
 
-    async def reunite(self) -> None:
+    async def wait_for_absent(self) -> None:
         lately = self.origin.at(self.rounds_begun - WINDOW, 0)
         beyond = self.origin.at(self.rounds_begun, self.step + 1)
 

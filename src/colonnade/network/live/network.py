@@ -172,7 +172,7 @@ class Live(CommittingNetwork):
 
     def _begin_loop(self) -> None:
         """What is sent once is waited for, even if its sender was late before."""
-        if self.unhurried and not self.impatient:
+        if self.sent_once and not self.impatient:
             self.post.missed.pop(self.origin, None)  # the loop is done again: nobody is missing yet
             for peer in self.post.peers.values():
                 peer.late.discard(self.branch)
@@ -203,7 +203,7 @@ class Live(CommittingNetwork):
         if self.rounds_begun < WINDOW:
             return
         wanted = self.origin.at(self.rounds_begun + 1 - WINDOW, 0)
-        if self.unhurried and not self.impatient:
+        if self.sent_once and not self.impatient:
             await self.wait_for_all(lambda party: self.post.peers[party].reached(wanted))
             return
         await self.wait_within_patience(there, wanted, begun, alone=self.impatient)
@@ -233,7 +233,7 @@ class Live(CommittingNetwork):
         for i, r in enumerate(self.here(links.dst)):
             missing = links.real[r] & ~inbox.arrived[i].numpy()
             self.silent |= {links.src.parties[s] for s in links.senders[r][missing]}
-        if self.unhurried and not self.impatient:
+        if self.sent_once and not self.impatient:
             self._announce_missed(self.silent & self.post.peers.keys())
 
     def _announce_missed(self, parties: set[str]) -> None:
@@ -294,7 +294,7 @@ class Live(CommittingNetwork):
         if must:
             return self._lacks(party)
         late = self.branch in peer.late
-        if self.unhurried and not self.impatient:
+        if self.sent_once and not self.impatient:
             return self._lacks(party) or not (peer.there or self.may_return(peer)) or late
         given_up = self.impatient and party in self.silent
         return not peer.there or late or given_up or peer.reached(self.at)
