@@ -239,7 +239,7 @@ class Federation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
                 checks.linked(self.network.graph, links)
 
     def check_endpoints(self) -> None:
-        """Check that every party that others connect to has an endpoint. `colonnade up` needs none."""
+        """Check that every party that others connect to has an endpoint; `up` needs none."""
         for i, party in enumerate(self.parties):
             if party.endpoint is None and self.network.hub in (None, party.name):
                 raise InputError(
