@@ -139,7 +139,7 @@ def _facts(config: dict[str, Any]) -> list[str]:
     data = dict(config.get("data", {}))
     title = data.pop("dataset", None) or data.pop("path", None)
     parts = [Markup("<strong>{}</strong>").format(title)] if title else []
-    return [*parts, *(f"{key} {_plain(value)}" for key, value in data.items())]
+    return [*parts, *(f"{key} {_plain(value)}" for key, value in data.items() if value != {})]
 
 
 def _plain(value: object) -> str:
