@@ -78,7 +78,10 @@ class Gossip(Training):
         held = better or len(holders) == len(heard)
         stop, _ = self.when_to_stop(batch, found, whole=held and complete)
         lives = int(sum(one.life for one in heard))  # tells a round from its repetition
-        return Decision(net.round if better else before, before, stop, (lives, net.round))
+        version, as_measured = (lives, net.round), apart.measured_as_it_is(self.rounds_per_epoch)
+        return Decision(
+            net.round if better else before, before, stop, version, as_measured=as_measured
+        )
 
     def figure(self, loss: float, value: float) -> float:
         """The figure that decides between two versions; lower is better. It is the loss, as in the

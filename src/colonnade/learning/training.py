@@ -49,6 +49,7 @@ class Decision:
     version: Version  # of this round
     over: bool = False  # all epochs are done; more follow while somebody lacks the best
     awaited: tuple[str, ...] = ()  # those who lack the best version, or have missed rounds
+    as_measured: bool = True  # the parties here are now as they were when the version was measured
 
     def numbers(self) -> Tensor:
         return torch.tensor([self.best, self.sure, self.stop], dtype=torch.float32)
@@ -143,8 +144,12 @@ class Training:
         return rows, min(self.algorithm.set.batch, rows)
 
     @property
+    def rounds_per_epoch(self) -> int:
+        return 1 if self.algorithm.side_by_side else self.batches.per_epoch
+
+    @property
     def usual_rounds(self) -> int:
-        return self.usual * (1 if self.algorithm.side_by_side else self.batches.per_epoch)
+        return self.usual * self.rounds_per_epoch
 
     @property
     def patience(self) -> int:
@@ -171,13 +176,14 @@ class Training:
         return decision.stop
 
     def keep_versions(self, net: Network, decision: Decision) -> None:
-        """Keep the parts that were decided on, as far as they are here: a party that was away then
-        has no part of this version."""
+        """Keep the parts that were decided on, as far as they are here: a party that was away when
+        the version was measured, or has been started again since, has no part of this version."""
         if self.versions.final is not None:
             return  # it serves for all versions to come
         wanted = (decision.best, decision.sure)
         self.versions.keep_only(wanted)
-        if net.round in wanted and decision.version not in self.versions.parts:
+        new = decision.version not in self.versions.parts
+        if net.round in wanted and new and decision.as_measured:
             self.versions.take(net, decision.version)
         self.versions.announce(net)
 
@@ -202,17 +208,18 @@ class Training:
 
     async def decide(self, net: Network, batch: Batch, loss: Any) -> Decision:
         """The best version so far and whether to stop, told to everybody by the label holder."""
-        apart, algorithm = net.within("validation"), self.algorithm
+        apart, algorithm, began = net.within("validation"), self.algorithm, net.now
         outputs, y = await algorithm.validate(apart), algorithm.data.validation.y
         found = locally(self.measure, outputs, y)
-        verdict = locally(lambda *args: self.judge(net, apart, batch, *args), loss, found)
+        verdict = locally(lambda *args: self.judge(net, apart, began, batch, *args), loss, found)
         if not is_absent(verdict) and verdict.over and not verdict.stop and verdict.awaited:
             await net.wait_for_absent()  # they may be away, and return
             gone = set(net.away_since(net.now, verdict.awaited)) == set(verdict.awaited)
             verdict = replace(verdict, stop=gone)
         numbers = locally(lambda verdict: verdict.numbers(), verdict)
         told = await net.agree(numbers, algorithm.decider, DECIDED)
-        return Decision.of(told, (net.generation, net.round))
+        decision = Decision.of(told, (net.generation, net.round))
+        return replace(decision, as_measured=apart.measured_as_it_is(self.rounds_per_epoch))
 
     async def go_on(self, net: Network, batch: Batch, loss: Any) -> Decision:
         """Without validation rows the newest version is the best; nobody has to be told."""
@@ -220,7 +227,7 @@ class Training:
         version = (net.generation, net.round)
         before = int(self.progress["best"])
         if net.here(self.algorithm.decider):
-            self.ballot.add(net, version, float(net.round), 0.0)
+            self.ballot.add(net, version, float(net.round), 0.0, began=net.now)
             _, sure = self.ballot.settle(net)
             before = before if sure is None else sure.version[1]
         stop = batch.epoch + 1 >= self.usual or self.budget_is_used_up(batch)
@@ -234,14 +241,20 @@ class Training:
         return Validation(metrics, score, metric.error(algorithm.unscaled(outputs), y))
 
     def judge(
-        self, net: Network, apart: Network, batch: Batch, loss: Any, found: Validation
+        self,
+        net: Network,
+        apart: Network,
+        began: float,
+        batch: Batch,
+        loss: Any,
+        found: Validation,
     ) -> Decision:
         """What the label holder tells everybody, given the losses of this epoch and the validation,
-        which was measured on `apart`."""
+        which was measured on `apart` and `began` at that time."""
         self.tell(net, batch, loss, found.metrics)
         value = found.metrics["validation_loss"]
         version = (net.generation, net.round)
-        new = self.ballot.add(apart, version, found.score, value, found.error)
+        new = self.ballot.add(apart, version, found.score, value, found.error, began=began)
         best, sure = self.ballot.settle(net)
         self.count_patience(value, best is new, self.ballot.complete(new))
         if best is new:

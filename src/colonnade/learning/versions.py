@@ -218,7 +218,7 @@ class Candidate(msgspec.Struct):
     score: float  # the deciding metric, higher is better
     loss: float
     company: list[str]  # parties that took part when the version was measured
-    told: float  # when the version was announced (`net.now`)
+    began: float  # when the measurement began (`net.now`)
     error: float = 0.0  # standard error of the score
     kept_by: list[str] = []  # parties of the company that have said that they keep their part
 
@@ -232,14 +232,21 @@ class Ballot:
         self.candidates: list[Candidate] = []
 
     def add(
-        self, net: Network, version: Version, score: float, loss: float, error: float = 0.0
+        self,
+        net: Network,
+        version: Version,
+        score: float,
+        loss: float,
+        error: float = 0.0,
+        *,
+        began: float,
     ) -> Candidate:
-        """Add the version that was just measured on `net`."""
+        """Add the version that was just measured on `net`, from the time `began` on."""
         missing = net.missing()
         company = [party for party in self.parties if party not in missing]
         # A party that has said nothing since this process started was not needed to measure this
         # version: its part was final before, and serves.
-        new = Candidate(version, score, loss, company, net.now, error, net.unheard(company))
+        new = Candidate(version, score, loss, company, began, error, net.unheard(company))
         self.candidates = [c for c in self.candidates if c.version != version]
         self.candidates.append(new)
         return new
@@ -259,8 +266,9 @@ class Ballot:
 
     def pending(self, net: Network, one: Candidate) -> bool:
         """Whether it may still be committed: parties that have not said that they keep their part
-        were never away since it was announced."""
-        return not net.away_since(one.told, net.lacking(one.version, one.company))
+        were never away since its measurement began, and have not gone on without it."""
+        lacking = net.lacking(one.version, one.company)
+        return not net.away_since(one.began, lacking) and not net.past_without(one.version, lacking)
 
     def complete(self, one: Candidate) -> bool:
         """Whether all parties took part."""
@@ -305,7 +313,7 @@ class Ballot:
         """Add the candidates that an earlier life of this process wrote."""
         known = {one.version: one for one in self.candidates}
         for one in msgspec.convert(facts, list[Candidate]):
-            one.told = 0.0  # a time of another process
+            one.began = 0.0  # a time of another process
             if one.version not in known:
                 self.candidates.append(one)
             elif len(one.kept_by) > len(known[one.version].kept_by):

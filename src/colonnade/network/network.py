@@ -194,6 +194,11 @@ class Network(ABC):
         """Those of the parties that have not said that they keep their part of a version."""
         return []
 
+    def past_without(self, version: Version, parties: Sequence[str]) -> list[str]:
+        """Those of the parties that have no part of a version, and will have none: they have gone
+        on."""
+        return []
+
     def unheard(self, parties: Sequence[str]) -> list[str]:
         """Those of the parties that have not said yet which parts they keep, since this process
         started."""
@@ -202,6 +207,13 @@ class Network(ABC):
     def away_since(self, moment: float, parties: Sequence[str]) -> list[str]:
         """Those of the parties that were away at any time since a moment (`now`)."""
         return []
+
+    def measured_as_it_is(self, rounds: int) -> bool:
+        """Whether all that the others know of the parties here from what was computed on this
+        network was sent by these very processes, in one go. An earlier process may have had other
+        weights; its messages may have been used. `rounds`: between two decisions, on which all
+        parties wait for each other."""
+        return True
 
     def announce(self, parts: Parts) -> None:
         """Tell everybody which parts of the model this party keeps."""

@@ -16,7 +16,7 @@ from colonnade.common.text import printable
 from colonnade.errors import ColonnadeError
 from colonnade.network.program_counter import DEPTH, LARGEST, MAIN, ProgramCounter
 
-VERSION = "5"
+VERSION = "6"
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
 Step = Annotated[int, msgspec.Meta(ge=-LARGEST, le=LARGEST)]  # negative: programs side by side

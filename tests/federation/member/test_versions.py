@@ -39,12 +39,14 @@ from colonnade.federation.member.status import status
 from colonnade.learning.algorithm import Algorithm
 from colonnade.learning.collection import Collection
 from colonnade.learning.training import Decision, Training
+from colonnade.learning.versions import Versions
 from colonnade.network.clock import SECOND, Clock
 from colonnade.network.live.network import Live
+from colonnade.network.live.reception import Reception
 from colonnade.network.network import Network
 from colonnade.network.parts import Kept, Parts, Version
-from colonnade.network.program_counter import MAIN
-from colonnade.network.wire import read_note
+from colonnade.network.program_counter import END, MAIN, ProgramCounter
+from colonnade.network.wire import Header, read_note
 from colonnade.testing.storm import Crew, Storm, StormSeat
 
 STORMS = 30  # of the thousand that `python -m bench storms` runs
@@ -93,11 +95,13 @@ def digest(tensors: Mapping[str, Tensor], copied: str) -> str:
 
 
 class Oracle:
-    """What every party's weights were."""
+    """What every party's weights were, and which process of a party sent what was measured."""
 
     def __init__(self, patch: Callable[[Any, str, Any], None]) -> None:
         self.measured: dict[tuple[str, Version], set[str]] = {}
         self.collected: dict[str, set[str]] = {}
+        self.heard: dict[tuple[str, Version], set[int]] = {}  # lives whose validation was heard
+        self.taken: dict[tuple[str, Version], set[int]] = {}  # lives that took a part
         end_of_round, keep_versions = Training.end_of_round, Training.keep_versions
         now: dict[int, dict[str, str]] = {}
 
@@ -112,7 +116,29 @@ class Oracle:
 
         patch(Training, "end_of_round", ends)
         patch(Training, "keep_versions", keeps)
+        patch(Reception, "sort", self.hearing(Reception.sort))
+        patch(Versions, "take", self.taking(Versions.take))
         patch(Collection, "collect", self.collecting(Collection.collect))
+
+    def hearing(self, sort: Any) -> Any:
+        def sorts(one: Reception, sender: str, program: Any, header: Header, value: Any) -> None:
+            before = set(program.mail.letters)
+            sort(one, sender, program, header, value)
+            counter, leader = header.counter, one.post.leader
+            inner = len(counter) > 2 and min(counter) >= 0  # a validation, in a round of training
+            if inner and one.post.party == leader and set(program.mail.letters) - before:
+                version = (header.generation, counter[0] - 1)
+                self.heard.setdefault((sender, version), set()).add(header.life)
+
+        return sorts
+
+    def taking(self, take: Any) -> Any:
+        def takes(one: Versions, net: Network, version: Version, *, final: bool = False) -> None:
+            if isinstance(net, Live) and not final:
+                self.taken.setdefault((net.party, version), set()).add(net.post.life)
+            take(one, net, version, final=final)
+
+        return takes
 
     def collecting(self, collect: Any) -> Any:
         async def collects(collection: Collection, net: Network, *rest: Any) -> Any:
@@ -135,6 +161,9 @@ class Oracle:
             assert {mine} == self.collected[one.party], f"{one.party}: was collected otherwise"
         else:
             assert mine in self.measured[one.party, version], f"{one.party}: another part"
+            at = one.party, version
+            heard, taken = self.heard.get(at, set()), self.taken.get(at, set())
+            assert not heard or heard == taken, f"{one.party}: another process was measured"
 
 
 def weather(seed: int, folder: Path, name: str = "") -> tuple[Federation, dict[str, Member]]:
@@ -296,6 +325,63 @@ def test_a_party_that_was_away_when_the_best_version_was_made_is_named_with_its_
         assert "tested without client2 (away)" in said
         assert "client2: " in said
         assert f"of {leader.attendance.rounds:,} rounds" in said
+
+    hall.tell(story)
+
+
+def test_a_party_that_falls_in_a_validation_has_no_part_of_what_was_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process that returns begins with an older checkpoint; the label holder has the validation
+    rows of the process before."""
+    monkeypatch.setattr("colonnade.federation.member.keeping.PAUSE", 1000.0)
+    oracle = Oracle(monkeypatch.setattr)
+    hall = Hall(small("splitnn", 3, epochs=3, batch=16, lr=0.01), tmp_path)
+
+    async def story() -> None:
+        hall.start(*hall.fed.members)
+        fell: list[Version] = []
+        falls, lags = hall.members["client1"].algorithm, hall.members["client2"].algorithm
+        validate, late = falls.validate, lags.validate
+
+        async def last_act(net: Any) -> Any:
+            found = await validate(net)
+            if net.origin[0] > 12:  # the second epoch
+                fell.append((net.generation, net.origin[0] - 1))
+                hall.clock.call_at(hall.clock.now, lambda: hall.kill("client1"))
+                hall.clock.call_at(hall.clock.now + SECOND, lambda: hall.start("client1"))
+                await hall.clock.sleep_until(hall.clock.now + 1000 * SECOND)
+            return found
+
+        async def lagging(net: Any) -> Any:
+            if net.origin[0] > 12 and len(fell) == 1:
+                await hall.clock.sleep_until(hall.clock.now + 3 * SECOND)
+            return await late(net)
+
+        falls.validate, lags.validate = last_act, lagging
+        leader = await hall.trained()
+        assert fell
+        assert {fell[0][0]} == {version[0] for _, version in oracle.heard}  # one generation
+        (heard,) = oracle.heard["client1", fell[0]]
+        assert oracle.taken.get(("client1", fell[0]), {heard}) == {heard}
+        for one in hall.members.values():
+            assert leader.version is not None
+            oracle.check(one, leader.version)
+
+    hall.tell(story)
+
+
+def test_no_member_can_talk_another_one_out_of_its_part(tmp_path: Path) -> None:
+    """A member says that an earlier process of another one was far ahead. In CVFL all members are
+    neighbours, and a round is a whole epoch."""
+    hall = Hall(small("cvfl", 3), tmp_path)
+
+    async def story() -> None:
+        hall.start(*hall.fed.members)
+        hall.members["client2"].post.peers["client1"].before = ProgramCounter((END, 0))
+        leader = await hall.trained()
+        assert hall.members["client1"].post.peers["client2"].mine_before == (END, 0)
+        assert not leader.lacking()
 
     hall.tell(story)
 

@@ -14,6 +14,7 @@ from colonnade.errors import Diverged
 from colonnade.network.clock import SECOND
 from colonnade.network.live.waiting import WaitingNetwork
 from colonnade.network.parts import Parts, Version
+from colonnade.network.program_counter import MAIN
 
 log = logging.getLogger(__name__)
 
@@ -41,12 +42,28 @@ class CommittingNetwork(WaitingNetwork):
     def lacking(self, version: Version, parties: Sequence[str]) -> list[str]:
         return [party for party in parties if not self.post.keeps(party, version)]
 
+    def past_without(self, version: Version, parties: Sequence[str]) -> list[str]:
+        generation, round = version
+        told = [(p, self.post.parts_of[p]) for p in parties if p in self.post.parts_of]
+        without = [party for party, parts in told if not parts.have(version)]
+        if generation != self.generation:
+            return without
+        next_round = MAIN.at(round + 2, 0)  # a program counter has the rounds begun
+        return [party for party in without if self.post.peers[party].reached(next_round)]
+
     def unheard(self, parties: Sequence[str]) -> list[str]:
         return [p for p in parties if p in self.post.peers and p not in self.post.parts_of]
 
     def away_since(self, moment: float, parties: Sequence[str]) -> list[str]:
         known = {party: self.post.peers[party] for party in parties if party in self.post.peers}
         return [p for p, k in known.items() if not k.there or k.since > moment * SECOND]
+
+    def measured_as_it_is(self, rounds: int) -> bool:
+        if self.origin.rounds_done(MAIN) > self.post.joined_at + min(WINDOW, rounds - 1):
+            return True  # no earlier process was here, whatever a peer says
+        known = [peer.mine_before for peer in self.post.peers.values() if peer.there]
+        told = [self.post.before, *known]
+        return all(before is not None and not before.reached(self.origin) for before in told)
 
     def announce(self, parts: Parts) -> None:
         missed = tuple(sorted(set[str]().union(*self.post.missed.values())))

@@ -14,7 +14,13 @@ from colonnade.network.live.messages import NACK
 from colonnade.network.live.peers import Peer
 from colonnade.network.live.post import Post
 from colonnade.network.live.waiting import ASK_EVERY, Over, Rejoin, WaitLog
-from colonnade.network.program_counter import END, MAIN, ProgramCounter, after_rounds
+from colonnade.network.program_counter import (
+    BEGINNING,
+    END,
+    MAIN,
+    ProgramCounter,
+    after_rounds,
+)
 
 if TYPE_CHECKING:
     from colonnade.network.live.network import Live
@@ -135,6 +141,8 @@ async def follow(
         theirs = max(led.start.rounds_done(led.origin), ahead - early)
         net.resume_at = entry_round(mine, theirs, own_rounds) if mine < own_rounds.stop else theirs
         net.own_rounds = own_rounds
+        if led is post.main:
+            post.joined_at = ahead
         joined = led.generation
         led.mail.passed.clear()
         try:
@@ -147,6 +155,8 @@ async def follow(
             if rejoin.net is not net:
                 raise
             log.info("%s: %s: going on from the round of %s", post.party, net.program, led.leader)
+            if led is post.main and joined == led.generation:  # what it has sent may be in use
+                post.before = max(post.before, post.positions.get(MAIN, BEGINNING))
         mine = max(mine, net.rounds_begun)
 
 

@@ -79,7 +79,8 @@ async def _among_equals(
         await _gather(post, gather)
         await _hear_of_all(post, limit)
     net = new_network()
-    net.resume_at = entry_round(resume_at, net.rounds_to_follow() - WINDOW, own_rounds)
+    post.joined_at = net.rounds_to_follow()
+    net.resume_at = entry_round(resume_at, post.joined_at - WINDOW, own_rounds)
     net.own_rounds = own_rounds
     result = await program(net)
     finish(post)

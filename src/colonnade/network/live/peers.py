@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from colonnade.network.live.lives import Lives
-from colonnade.network.program_counter import MAIN, Positions, ProgramCounter
+from colonnade.network.program_counter import BEGINNING, MAIN, Positions, ProgramCounter
 
 BRANCHES = 256  # programs that a party may run side by side
 
@@ -21,6 +21,29 @@ class Peer:
     positions: Positions = field(default_factory=lambda: Positions(BRANCHES))
     told: ProgramCounter = MAIN  # this party's position, as the peer was last told
     lives: Lives = field(default_factory=Lives)
+    # In the main program, and in its present generation: how far earlier processes of the peer
+    # were, and how far earlier processes of this party were, as the peer says (None: not yet).
+    before: ProgramCounter = BEGINNING
+    mine_before: ProgramCounter | None = None
+
+    def forget_positions(self) -> None:
+        """The process of the peer has ended, or another one has begun."""
+        self.before = max(self.before, self.positions.get(MAIN, BEGINNING))
+        self.positions.forget()
+        self.told = MAIN
+
+    def begin_generation(self, first: bool) -> None:
+        """A new generation of the main program begins. `first`: the first one that this process
+        hears of; earlier processes of this party may have taken part in it."""
+        self.before = BEGINNING
+        if not first:
+            self.mine_before = BEGINNING
+
+    def learn_before(self, counter: ProgramCounter) -> None:
+        """The peer says how far earlier processes of this party were. The first word counts: later
+        ones are about this process."""
+        if self.mine_before is None:
+            self.mine_before = counter
 
     def reached(self, counter: tuple[int, ...]) -> bool:
         """Whether the peer said that it has done its part up to this program counter."""

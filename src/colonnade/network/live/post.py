@@ -21,6 +21,7 @@ from colonnade.network.clock import SECOND, Signal
 from colonnade.network.live.generations import LedProgram, Programs
 from colonnade.network.live.loudness import Loudness
 from colonnade.network.live.messages import (
+    BEFORE,
     EVERYONE,
     HEARTBEAT,
     LABELS,
@@ -80,6 +81,9 @@ class Post:
         self.presence = Presence(self, int(grace * SECOND), self.reception.use_held)
         self.news = Signal()
         self.positions = Positions(BRANCHES)  # of this party
+        # In the main program: how far this process was, in this generation, when it last went back
+        # to the leader's round, and how many rounds the others had done when this process joined.
+        self.before, self.joined_at = BEGINNING, 0
         self._newest_generation = 0  # of any program that this party led
         self.parts = Parts()  # which parts of the model this party keeps
         self.parts_of: dict[str, Parts] = {}  # which parts the others said that they keep
@@ -166,6 +170,10 @@ class Post:
     ) -> None:
         """The leader of a program has begun a new generation: what is known of it so far is
         void."""
+        if program is self.main:
+            self.before = BEGINNING
+            for peer in self.peers.values():
+                peer.begin_generation(first=program.generation == 0)
         program.begin(generation, start or program.origin.at(0, 0))
         for positions in (self.positions, *(peer.positions for peer in self.peers.values())):
             positions.forget([b for b in positions if self.programs.of(b) is program])
@@ -215,6 +223,7 @@ class Post:
         if labels := self.labels_for(to):
             self.tell(to, LABELS, note=labels)
         self.tell(to, HEARTBEAT, self.positions.get(MAIN, BEGINNING), self.greeting)
+        self.tell(to, BEFORE, self.peers[to].before)
         for branch, counter in self.positions.items():
             program = self.programs.of(counter)
             if not program.is_for(to):

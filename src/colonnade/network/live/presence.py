@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from colonnade.network.live.messages import TWICE
-from colonnade.network.program_counter import MAIN
 
 if TYPE_CHECKING:
     from colonnade.network.live.post import Post
@@ -67,8 +66,7 @@ class Presence:
         peer = self.post.peers[party]
         peer.there, peer.since = there, self.post.clock.now
         peer.late.clear()
-        peer.positions.forget()
-        peer.told = MAIN
+        peer.forget_positions()
         if there:
             self.post.greet(party)
         self.post.on_change(party, there)

@@ -10,9 +10,19 @@ from torch import Tensor
 from colonnade.errors import Unsuited
 from colonnade.network.live.generations import LedProgram
 from colonnade.network.live.lives import number_of
-from colonnade.network.live.messages import CALL, GONE, HEARTBEAT, LABELS, NACK, PARTS, START, TWICE
+from colonnade.network.live.messages import (
+    BEFORE,
+    CALL,
+    GONE,
+    HEARTBEAT,
+    LABELS,
+    NACK,
+    PARTS,
+    START,
+    TWICE,
+)
 from colonnade.network.parts import Parts
-from colonnade.network.program_counter import ProgramCounter
+from colonnade.network.program_counter import BEGINNING, ProgramCounter
 from colonnade.network.wire import Header, WireError, decode, read_note
 
 if TYPE_CHECKING:
@@ -133,6 +143,8 @@ class Reception:
             self.sort(sender, program, header, value)
         elif header.kind in (HEARTBEAT, NACK):
             self.post.beat(sender)  # the sender has not heard of the new generation
+        elif header.kind == BEFORE:  # nor of any process that took part in it
+            self.post.peers[sender].learn_before(BEGINNING)
 
     def sort(self, sender: str, program: LedProgram, header: Header, value: Tensor | None) -> None:
         """Handle a message of the present generation of its program by its kind."""
@@ -143,6 +155,9 @@ class Reception:
         if header.kind == GONE:
             if counter in self.post.positions.values():  # else nobody here waits for it
                 self.post.programs.of(counter).mark_gone(sender, counter)
+            return
+        if header.kind == BEFORE:
+            self.post.peers[sender].learn_before(counter)
             return
         if header.kind == START and sender == program.leader:
             program.start = counter
