@@ -134,12 +134,13 @@ def digits(path: Path) -> None:
 def federate(wanted: Run) -> Run:
     """Train with one process per party. `LEAST` kills at least, however the training ends: whether
     a run counts depends on its kills only."""
-    for again in range(TRIES):
+    again = 0
+    while True:
         with tempfile.TemporaryDirectory() as folder:
             ended = _federate(wanted, Path(folder), again * SEEDS)
-        if wanted.seed is None or ended.kills >= LEAST:
-            break
-    return ended
+        again += 1
+        if wanted.seed is None or ended.kills >= LEAST or again == TRIES:
+            return ended
 
 
 def _federate(wanted: Run, folder: Path, further: int) -> Run:
