@@ -19,10 +19,12 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -45,7 +47,7 @@ SEEDS, CALM = 20, 5  # runs with kills, and initial weights of runs without
 # Epochs for a training of ten seconds and more, that is five kills and more. All epochs are done,
 # whatever the validation says. Methods that stand still while a party is away need fewer: with
 # `wait` nearly all of the time passes while somebody is away (25 epochs: 1 or 179 kills).
-SPLIT_EPOCHS = {"wait": 15, "skip": 60, "zeros": 80, "buffer": 80, "stale": 80}
+SPLIT_EPOCHS = {"wait": 15, "skip": 40, "zeros": 60, "buffer": 60, "stale": 60}
 LEAST, TRIES = 5, 8  # kills; a run that ends with fewer is made again with other ones
 METHODS: dict[str, dict[str, Any]] = {
     **{
@@ -68,7 +70,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "fedonce": {"algorithm": "fedonce", "client_epochs": 300, "epochs": 600, "patience": 600},
     "cvfl": {"algorithm": "cvfl", "epochs": 25, "patience": 25, "lr": 3e-3, "optimizer": "adam"},
     "vafl": {"algorithm": "vafl", "epochs": 25, "patience": 25, "lr": 5e-3},
-    "mags": {"algorithm": "mags", "method": "CD-MVFL-G2", "epochs": 150, "lr": 8e-3},
+    "mags": {"algorithm": "mags", "method": "CD-MVFL-G2", "epochs": 100, "lr": 8e-3},
     "fedvs": {
         "algorithm": "fedvs",
         "epochs": 60,
@@ -90,6 +92,7 @@ class Run:
     accuracy: float = 0.0
     kills: int = 0
     notes: tuple[str, ...] = ()
+    commit: str = ""
 
     @property
     def key(self) -> tuple[str, int | None, int]:
@@ -155,7 +158,15 @@ def _federate(wanted: Run, folder: Path, further: int) -> Run:
     federation = parse_federation(table, str(source))
     result = up(federation, source, folder / "out", main, say=say, **facts)
     accuracy = result.metrics.get("test_accuracy") or 0.0
-    return replace(wanted, accuracy=accuracy, kills=len(killed), notes=tuple(result.notes))
+    notes, at = tuple(result.notes), commit()
+    return replace(wanted, accuracy=accuracy, kills=len(killed), notes=notes, commit=at)
+
+
+@cache
+def commit() -> str:
+    """Of this checkout."""
+    words = ("git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD")
+    return subprocess.run(words, capture_output=True, text=True).stdout.strip()
 
 
 def plan() -> list[Run]:

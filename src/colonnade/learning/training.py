@@ -48,7 +48,8 @@ class Decision:
     stop: bool
     version: Version  # of this round
     over: bool = False  # all epochs are done; more follow while somebody lacks the best
-    awaited: tuple[str, ...] = ()  # those who lack the best version, or have missed rounds
+    lacking: tuple[str, ...] = ()  # those who lack the best version
+    behind: tuple[str, ...] = ()  # those who have missed rounds
     as_measured: bool = True  # the parties here are now as they were when the version was measured
 
     def numbers(self) -> Tensor:
@@ -212,14 +213,21 @@ class Training:
         outputs, y = await algorithm.validate(apart), algorithm.data.validation.y
         found = locally(self.measure, outputs, y)
         verdict = locally(lambda *args: self.judge(net, apart, began, batch, *args), loss, found)
-        if not is_absent(verdict) and verdict.over and not verdict.stop and verdict.awaited:
-            await net.wait_for_absent()  # they may be away, and return
-            gone = set(net.away_since(net.now, verdict.awaited)) == set(verdict.awaited)
-            verdict = replace(verdict, stop=gone)
+        if not is_absent(verdict) and verdict.over and not verdict.stop:
+            verdict = replace(verdict, stop=await self.nobody_comes(net, verdict, batch))
         numbers = locally(lambda verdict: verdict.numbers(), verdict)
         told = await net.agree(numbers, algorithm.decider, DECIDED)
         decision = Decision.of(told, (net.generation, net.round))
         return replace(decision, as_measured=apart.measured_as_it_is(self.rounds_per_epoch))
+
+    async def nobody_comes(self, net: Network, verdict: Decision, batch: Batch) -> bool:
+        """All epochs are done, and more could follow: whether all for whom they would be made are
+        away. Those who lack the best version are waited for in each of these epochs, those who have
+        missed rounds before the first one only: they have a part of the model."""
+        awaited = {*verdict.lacking, *verdict.behind}
+        if verdict.lacking or batch.epoch == self.progress["over"]:
+            await net.wait_for_absent()
+        return set(net.away_since(net.now, sorted(awaited))) == awaited
 
     async def go_on(self, net: Network, batch: Batch, loss: Any) -> Decision:
         """Without validation rows the newest version is the best; nobody has to be told."""
@@ -259,11 +267,11 @@ class Training:
         self.count_patience(value, best is new, self.ballot.complete(new))
         if best is new:
             self.versions.take(net, new.version)  # before anybody is told, so that it is not lost
-        lacking = [party for party in self.ballot.parties if party not in best.company]
-        awaited = () if self.frozen else tuple(dict.fromkeys([*lacking, *self.behind()]))
-        stop, over = self.when_to_stop(batch, found.metrics, whole=not awaited)
+        lacking = tuple(party for party in self.ballot.parties if party not in best.company)
+        lacking, behind = ((), ()) if self.frozen else (lacking, tuple(self.behind()))
+        stop, over = self.when_to_stop(batch, found.metrics, whole=not (lacking or behind))
         rounds = best.version[1], -1 if sure is None else sure.version[1]
-        return Decision(*rounds, stop, new.version, over, awaited)
+        return Decision(*rounds, stop, new.version, over, lacking, behind)
 
     def count_patience(self, loss: float, better: bool, complete: bool = True) -> None:
         """Count an epoch without a better version and without a lower loss: a loss often falls long
