@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from colonnade.cli.options import Fresh, Jobs, Json, Out, print_json
+from colonnade.cli.options import Fresh, Jobs, Json, Out, Set, print_json
 
 if TYPE_CHECKING:
     from colonnade.experiments.progress import Bar
@@ -37,14 +37,7 @@ def run(
     file: Annotated[Path, typer.Argument(help="The experiment file (TOML).", metavar="FILE.toml")],
     out: Out = None,
     jobs: Jobs = None,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="Override, e.g. --set data.parties=8 --set 'methods.*.epochs=5'.",
-        ),
-    ] = None,
+    set_: Set = None,
     fresh: Fresh = False,
     as_json: Json = False,
 ) -> None:
@@ -96,9 +89,9 @@ def reproduce(
 
     folder = out or Path("runs") / f"{name}-{scale}"
     console = Console(stderr=as_json)
-    with _watched(folder, console) as bar:
+    with watched(folder, console) as bar:
         # Runs of a tenth of a second are over before a worker process has begun.
-        jobs = jobs or (1 if scale == "smoke" else _cores())
+        jobs = jobs or (1 if scale == "smoke" else cores())
         done = work(name, scale, folder, jobs=jobs, fresh=fresh, observer=bar)
     if as_json:
         print_json(done.document())
@@ -149,9 +142,9 @@ def _run(
     from colonnade.experiments.runner import run_experiment
 
     console = Console(stderr=as_json)
-    with _watched(folder, console) as bar:
+    with watched(folder, console) as bar:
         outcome = run_experiment(
-            experiment, folder, jobs=jobs or _cores(), fresh=fresh, observer=bar, source=source
+            experiment, folder, jobs=jobs or cores(), fresh=fresh, observer=bar, source=source
         )
     page = outcome.report() if outcome.results else None
     if as_json:
@@ -163,7 +156,7 @@ def _run(
 
 
 @contextmanager
-def _watched(folder: Path, console: Console) -> Iterator[Bar]:
+def watched(folder: Path, console: Console) -> Iterator[Bar]:
     """Shows a progress bar while the block runs. After Ctrl-C it prints how to go on, and exits
     with 1."""
     from colonnade.experiments.progress import Bar
@@ -177,7 +170,7 @@ def _watched(folder: Path, console: Console) -> Iterator[Bar]:
         raise typer.Exit(1) from None
 
 
-def _cores() -> int:
+def cores() -> int:
     return os.cpu_count() or 1
 
 
@@ -193,12 +186,12 @@ def _show(outcome: Any, page: Path | None, console: Console) -> None:
             console.print(render(noised))
     for note in dict.fromkeys(note for result in outcome.results for note in result.notes):
         console.print(Text(f"Note: {note}"))
-    _show_failures(outcome.failures, console)
+    show_failures(outcome.failures, console)
     if page is not None:
         console.print(Text(f"Report: {page}"), soft_wrap=True)
 
 
-def _show_failures(failures: Mapping[str, str], console: Console) -> None:
+def show_failures(failures: Mapping[str, str], console: Console) -> None:
     for title, reason in failures.items():
         console.print(Text.assemble(("failed ", "bold red"), f"{title}: {reason}"))
 
@@ -233,7 +226,7 @@ def _show_reproduction(done: Reproduced, console: Console) -> None:
             console.print(render(claim_grid(assessment)))
     for note in done.notes:
         console.print(Text(f"Note: {note}"))
-    _show_failures(done.failures, console)
+    show_failures(done.failures, console)
     console.print(Text(f"Report: {done.folder / REPORT}"), soft_wrap=True)
 
 
