@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -17,8 +16,6 @@ from colonnade.cli.options import Fresh, Jobs, Json, Out, Set, print_json
 
 if TYPE_CHECKING:
     from colonnade.experiments.compare.present import Shown
-
-COMMIT = ("git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD")
 
 
 def compare(
@@ -64,6 +61,7 @@ def compare(
     from colonnade.experiments.compare.present import markdown as as_markdown
     from colonnade.experiments.compare.study import compare as work
     from colonnade.experiments.compare.study import read_source
+    from colonnade.experiments.markdown import commit
 
     name = slug(str(read_source(file, set_ or ())["name"]))
     folder = out or Path("runs") / f"{name}-compared"
@@ -84,7 +82,7 @@ def compare(
     page = write_html(shown)
     if markdown is not None:
         markdown.parent.mkdir(parents=True, exist_ok=True)
-        markdown.write_text(as_markdown(shown, _commit()), encoding="utf-8")
+        markdown.write_text(as_markdown(shown, commit()), encoding="utf-8")
     if as_json:
         print_json(_document(shown, page))
     else:
@@ -122,14 +120,6 @@ def _document(shown: Shown, page: Path) -> dict[str, object]:
         "results": msgspec.to_builtins(shown.results),
         "failures": shown.done.outcome.failures,
     }
-
-
-def _commit() -> str:
-    """Of the checkout that this code is in; nothing for an installed package."""
-    try:
-        return subprocess.run(COMMIT, capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return ""
 
 
 COMMANDS: tuple[Callable[..., None], ...] = (compare,)

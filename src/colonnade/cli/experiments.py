@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
@@ -58,7 +58,8 @@ def run(
 
 def reproduce(
     name: Annotated[
-        str | None, typer.Argument(help="Which one; without it, the list.", metavar="NAME")
+        str | None,
+        typer.Argument(help="Which one, or all; without it, the list.", metavar="NAME|all"),
     ] = None,
     scale: Annotated[
         Literal["smoke", "quick", "full"],
@@ -69,6 +70,10 @@ def reproduce(
         ),
     ] = "quick",
     out: Out = None,
+    markdown: Annotated[
+        Path | None,
+        typer.Option(help="Write NAME.md to this folder, too: a page of documentation."),
+    ] = None,
     jobs: Jobs = None,
     fresh: Fresh = False,
     as_json: Json = False,
@@ -82,23 +87,51 @@ def reproduce(
     if name is None:
         _list_reproductions(as_json)
         return
-    from colonnade.experiments.reproduce import find
+    from colonnade.experiments.reproduce import ALL, find
 
-    find(name)
-    from colonnade.experiments.reproduce.run import reproduce as work
-
-    folder = out or Path("runs") / f"{name}-{scale}"
+    names = [] if name == ALL else [find(name).name]
+    folder = out or Path("runs") / ("reproductions" if name == ALL else f"{name}-{scale}")
     console = Console(stderr=as_json)
     with watched(folder, console) as bar:
         # Runs of a tenth of a second are over before a worker process has begun.
         jobs = jobs or (1 if scale == "smoke" else cores())
-        done = work(name, scale, folder, jobs=jobs, fresh=fresh, observer=bar)
+        options: Any = {"jobs": jobs, "fresh": fresh, "observer": bar}
+        if names:
+            from colonnade.experiments.reproduce.run import reproduce as work
+
+            found = [work(name, scale, folder, **options)]
+        else:
+            from colonnade.experiments.reproduce.everything import reproduce_all
+
+            tell = lambda one: _tell_end(one, console)  # noqa: E731
+            everything = reproduce_all(scale, folder, tell=tell, **options)
+            found = [one.reproduced for one in everything if one.reproduced is not None]
+    if markdown is not None:
+        _write_pages(found, markdown)
     if as_json:
-        print_json(done.document())
-    else:
-        _show_reproduction(done, console)
-    if done.failures:
+        print_json(found[0].document() if names else [one.document() for one in found])
+    elif names:
+        _show_reproduction(found[0], console)
+    if any(one.failures for one in found):
         raise typer.Exit(1)
+
+
+def _tell_end(done: Any, console: Console) -> None:
+    name, held, judged, minutes, said = done.row()
+    claims = f"{held} of {judged} claims hold" if done.reproduced is not None else "not run"
+    console.print(Text(f"{name}: {claims}, {minutes} min {said}".rstrip()))
+
+
+def _write_pages(found: Sequence[Reproduced], folder: Path) -> None:
+    from colonnade.experiments.markdown import commit
+    from colonnade.experiments.reproduce.everything import markdown
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for done in found:
+        name = done.reproduction.name
+        command = f"colonnade reproduce {name} --scale {done.scale}"
+        page = markdown(done, command, commit())
+        (folder / f"{name}.md").write_text(page, encoding="utf-8")
 
 
 def report(

@@ -21,6 +21,7 @@ from colonnade.experiments.compare.search import described
 from colonnade.experiments.compare.study import FINAL, Comparison
 from colonnade.experiments.config import Experiment
 from colonnade.experiments.findings import HTML, PLAIN, Voice
+from colonnade.experiments.markdown import made_by, section, table
 from colonnade.experiments.page import write_page
 from colonnade.experiments.paired import half_width
 from colonnade.experiments.table import (
@@ -252,39 +253,15 @@ def _marked(text: str) -> Any:
 def markdown(shown: Shown, commit: str = "") -> str:
     """The comparison as a page of documentation."""
     done = shown.done
-    lines = [f"# {done.experiment.name}", ""]
-    made = f"Made by `{done.command}`" + (f" at commit {commit}" if commit else "")
-    lines += [f"{made}; nothing on this page is typed by hand.", "", "## Which one to choose", ""]
-    lines += [f"- {sentence}" for sentence in shown.advice(PLAIN)]
+    lines = [f"# {done.experiment.name}", "", made_by(done.command, commit)]
+    lines += section("Which one to choose", shown.advice(PLAIN))
     titles = ("Figures", "Differences and costs", "What leaves")
     for title, grid in zip(titles, shown.grids(), strict=True):
-        lines += ["", f"## {title}", "", *_table(grid)]
+        lines += ["", f"## {title}", "", *table(grid)]
     if (search := shown.search_grid()) is not None:
-        lines += ["", "## How the settings were found", "", *_table(search)]
-    if done.left_out:
-        lines += ["", "## Left out", ""]
-        lines += [f"- {method}: {why}" for method, why in done.left_out.items()]
-    if done.outcome.failures:
-        lines += ["", "## Runs that failed", ""]
-        lines += [f"- {run}: {why}" for run, why in done.outcome.failures.items()]
-    notes = dict.fromkeys(note for r in shown.results for note in r.notes)
-    if notes:
-        lines += ["", "## To know", "", *(f"- {note}" for note in notes)]
+        lines += ["", "## How the settings were found", "", *table(search)]
+    lines += section("Left out", (f"{method}: {why}" for method, why in done.left_out.items()))
+    failed = done.outcome.failures.items()
+    lines += section("Runs that failed", (f"{run}: {why}" for run, why in failed))
+    lines += section("To know", dict.fromkeys(note for r in shown.results for note in r.notes))
     return "\n".join(lines) + "\n"
-
-
-def _table(grid: Grid) -> list[str]:
-    header = "| " + " | ".join(grid.header) + " |"
-    rule = (
-        "|" + "|".join("---" if k < grid.words else "---:" for k in range(len(grid.header))) + "|"
-    )
-    rows = [
-        "| "
-        + " | ".join(
-            f"**{text}**" if (number, column) in grid.best else text
-            for column, text in enumerate(row)
-        )
-        + " |"
-        for number, row in enumerate(grid.rows)
-    ]
-    return [header, rule, *rows, "", grid.caption]
