@@ -132,6 +132,16 @@ def test_a_documented_comparison_runs(words: tuple[str, ...], workplace: Path) -
     assert done.returncode == 0, done.stderr
 
 
+AUDITED = [w for w in commands() if w[:2] == ("colonnade", "audit") and w[2].endswith(".toml")]
+
+
+@pytest.mark.parametrize("words", AUDITED, ids=" ".join)
+def test_a_documented_audit_runs(words: tuple[str, ...], workplace: Path) -> None:
+    small = [word for key in SMALL for word in ("--set", key)]
+    done = colonnade(*words[1:], *small, folder=workplace)
+    assert done.returncode == 0, done.stderr
+
+
 def test_the_demo_runs_and_its_copy_is_an_experiment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from colonnade.cli import compare, experiments, explain, federation
+from colonnade.cli import audit, compare, experiments, explain, federation
 from colonnade.cli.keys import keys_app
 from colonnade.common.processes import LOST
 from colonnade.common.text import paragraphs
@@ -53,6 +53,7 @@ for _command in (
     *experiments.COMMANDS,
     *compare.COMMANDS,
     *explain.COMMANDS,
+    *audit.COMMANDS,
     *federation.COMMANDS,
 ):
     app.command(help=paragraphs(_command.__doc__))(_command)
