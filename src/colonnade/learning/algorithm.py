@@ -33,6 +33,7 @@ from colonnade.learning.declare import (
     declared,
 )
 from colonnade.learning.goal import LABEL, LabelScale, spread
+from colonnade.learning.hidden_labels import HiddenLabels
 from colonnade.learning.models import encoder_widths, make_encoder, make_head
 from colonnade.learning.releases import Releases
 from colonnade.learning.settings import Settings
@@ -98,6 +99,8 @@ class Algorithm(ABC):
         self.training = self.control(self)
         self.set.check(task)
         self.releases = None if self.set.noise is None else Releases(self, self.set.noise)
+        hide = self.set.hide_labels
+        self.hidden_labels = None if hide is None else HiddenLabels(self, hide)
 
     @cached_property
     def groups(self) -> tuple[Group, ...]:
@@ -174,6 +177,8 @@ class Algorithm(ABC):
         self._keep_residuals(net)
         if self.releases is not None:
             self.releases.join(net)
+        if self.hidden_labels is not None:
+            self.hidden_labels.join(net)
         if not self.task.classes:
             self._scale_labels(net)
 

@@ -134,6 +134,18 @@ def label_findings(scene: Scene) -> Iterator[Finding]:
         for epoch, seen in [*alone, *scene.recorder.together(receiver)]:
             if len(seen.rows) > 2 * attacks.KNOWN_LABELS:
                 yield from _attack_labels(scene, receiver, epoch, seen)
+        if scene.classes == 2:
+            yield from _attack_with_memory(scene, receiver)
+
+
+def _attack_with_memory(scene: Scene, receiver: str) -> Iterator[Finding]:
+    """Directions of all epochs added up: noise that is drawn anew in each epoch averages out."""
+    for epochs, seen in scene.recorder.remembered(receiver):
+        rows = _sample(seen.rows, scene.seed)
+        side, positive = seen.values[rows, 0], scene.labels[rows] == 1
+        control = attacks.auc(np.roll(side, len(side) // 2), positive)
+        figures = ("AUC", attacks.auc(side, positive), epochs, control)
+        yield Finding(scene.method, receiver, LABELS, "direction, all epochs", *figures)
 
 
 def _attack_labels(scene: Scene, receiver: str, epoch: int, seen: Seen) -> Iterator[Finding]:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from colonnade.learning.task import Batch
 from colonnade.network import Inbox, Network
 from colonnade.network.channel import Channel
+from colonnade.privacy import attacks
 
 Floats = NDArray[np.float64]
 LEARNING = ("training", "supervision")
@@ -28,6 +29,10 @@ class Stream:
     receiver: str
     sender: str
     kind: str
+
+    @property
+    def link(self) -> tuple[str, str, str]:
+        return self.receiver, self.sender, self.kind
 
 
 @dataclass
@@ -46,6 +51,10 @@ class Seen:
 class Recorder:
     rows: int  # of the training data
     streams: dict[Stream, Seen] = field(default_factory=dict)
+    # By receiver, sender and kind: the sides of each row along the direction in which rows differ
+    # most, added up over all epochs. For attackers with a memory.
+    sides: dict[tuple[str, str, str], Floats] = field(default_factory=dict)
+    _folded: set[Stream] = field(default_factory=set)
 
     def __call__(self, net: Network, channel: Channel, inbox: Inbox) -> None:
         batch = net.item
@@ -83,10 +92,33 @@ class Recorder:
 
     def _forget_before(self, new: Stream) -> None:
         """Of earlier epochs, only the first, second, fourth, eighth and so on are kept."""
-        same = (new.receiver, new.sender, new.kind)
-        for old in [s for s in self.streams if (s.receiver, s.sender, s.kind) == same]:
-            if old.epoch < new.epoch and not _power_of_two(old.epoch + 1):
+        for old in [s for s in self.streams if s.link == new.link and s.epoch < new.epoch]:
+            self._fold(old)
+            if not _power_of_two(old.epoch + 1):
                 del self.streams[old]
+
+    def _fold(self, stream: Stream) -> None:
+        """Add an epoch to `sides`. Which side is which is not known: the one that agrees more with
+        the epochs before."""
+        if stream in self._folded:
+            return
+        self._folded.add(stream)
+        seen = self.streams[stream]
+        side = np.where(seen.there, attacks.sides(seen.values), 0.0)
+        before = self.sides.setdefault(stream.link, np.zeros(self.rows))
+        before += side if before @ side >= 0 else -side
+
+    def remembered(self, receiver: str) -> list[tuple[int, Seen]]:
+        """What a party has of each row from all epochs together, from each sender; and how many
+        epochs that are."""
+        for stream in list(self.streams):
+            self._fold(stream)
+        found = []
+        for link, side in self.sides.items():
+            epochs = sum(stream.link == link for stream in self._folded)
+            if link[0] == receiver and epochs > 1:
+                found.append((epochs, Seen(side[:, None], side != 0)))
+        return found
 
     def streams_to(self, receiver: str) -> list[tuple[Stream, Seen]]:
         return [(s, seen) for s, seen in sorted(self.streams.items()) if s.receiver == receiver]
