@@ -11,6 +11,8 @@ from tests.experiments.audit.test_audit import audited
 from colonnade.common.randomness import SeededRandomness
 from colonnade.common.seeds import numpy_stream
 from colonnade.errors import InputError
+from colonnade.experiments.config import parse_experiment
+from colonnade.experiments.runner import check
 from colonnade.learning.hidden_labels import shaped_noise
 from colonnade.privacy.noise import gaussian
 
@@ -65,3 +67,22 @@ def test_every_method_that_tells_gradients_takes_it(algorithm: str) -> None:
     clusters = [[f.success for f in found if f.attack == "clusters"] for found in (clear, hidden)]
     if clusters[0]:  # in cvfl all parties hold labels
         assert max(clusters[1]) < max(clusters[0]) - 0.2
+
+
+@pytest.mark.parametrize(
+    ("more", "data", "warned"),
+    [
+        ({}, CANCER, True),
+        ({"hide_labels": 0}, CANCER, False),
+        ({"hide_labels": 16.0}, CANCER, False),
+        ({}, {"dataset": "digits", "parties": 2, "rows": 200}, False),
+        ({"algorithm": "fedonce"}, CANCER, False),
+    ],
+)
+def test_who_starts_a_training_with_two_classes_is_told_once_what_gradients_tell(
+    more: dict[str, Any], data: dict[str, Any], warned: bool
+) -> None:
+    method = {"algorithm": "splitnn", "epochs": 1, **more}
+    experiment = parse_experiment({"name": "x", "data": data, "methods": [method]}, "x")
+    told = [text for text in check(experiment) if "hide_labels = 16" in text]
+    assert len(told) == warned

@@ -100,7 +100,7 @@ class Algorithm(ABC):
         self.set.check(task)
         self.releases = None if self.set.noise is None else Releases(self, self.set.noise)
         hide = self.set.hide_labels
-        self.hidden_labels = None if hide is None else HiddenLabels(self, hide)
+        self.hidden_labels = HiddenLabels(self, hide) if hide else None
 
     @cached_property
     def groups(self) -> tuple[Group, ...]:
@@ -162,6 +162,17 @@ class Algorithm(ABC):
     @abstractmethod
     async def predict(self, net: Network, part: Part) -> Tensor:
         """The choreography of prediction: a head's outputs at the label holder. [rows, outputs]"""
+
+    def caution(self) -> str:
+        """What whoever starts a training should know before labels leave; "" if nothing."""
+        told = any(exchange.tells_labels for exchange in declared(type(self), Exchange))
+        if not told or self.task.classes != 2 or self.set.hide_labels is not None:
+            return ""
+        return (
+            f"{self.set.name}: with two classes, the gradients tell every column holder the label "
+            "of each training row. hide_labels = 16 hides most of it, hide_labels = 0 ends this "
+            "warning; `colonnade audit` measures it"
+        )
 
     # -- what it can use --------------------------------------------------------------------------
 
