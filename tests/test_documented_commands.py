@@ -122,6 +122,26 @@ def test_a_documented_experiment_runs(words: tuple[str, ...], workplace: Path) -
         assert shown in done.stderr
 
 
+COMPARED = [w for w in commands() if w[:2] == ("colonnade", "compare") and w[2] != "mine.toml"]
+
+
+@pytest.mark.parametrize("words", COMPARED, ids=" ".join)
+def test_a_documented_comparison_runs(words: tuple[str, ...], workplace: Path) -> None:
+    small = [word for key in SMALL if "epochs" not in key for word in ("--set", key)]
+    done = colonnade(*words[1:], *small, "--epochs", "1", "--jobs", "1", folder=workplace)
+    assert done.returncode == 0, done.stderr
+
+
+AUDITED = [w for w in commands() if w[:2] == ("colonnade", "audit") and w[2].endswith(".toml")]
+
+
+@pytest.mark.parametrize("words", AUDITED, ids=" ".join)
+def test_a_documented_audit_runs(words: tuple[str, ...], workplace: Path) -> None:
+    small = [word for key in SMALL for word in ("--set", key)]
+    done = colonnade(*words[1:], *small, folder=workplace)
+    assert done.returncode == 0, done.stderr
+
+
 def test_the_demo_runs_and_its_copy_is_an_experiment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -73,6 +73,11 @@ class VIMSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=Tru
                 f'residual = "{self.residual}": says what clients are told by ADMM; leave it out '
                 'with solver = "sgd"'
             )
+        if self.hide_labels and self.solver != "sgd":
+            raise InputError(
+                f'hide_labels: solver = "{self.solver}" tells clients the dual variables of single '
+                'rows, which are their labels; leave it out, or take solver = "sgd"'
+            )
         if not task.classes and self.residual in ("new", "old"):
             raise InputError(
                 f'residual = "{self.residual}": the squared error of a number label then grows '

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from colonnade.cli.options import Fresh, Jobs, Json, Out, print_json
+from colonnade.cli.options import Fresh, Jobs, Json, Out, Set, print_json
 
 if TYPE_CHECKING:
     from colonnade.experiments.progress import Bar
@@ -37,14 +37,7 @@ def run(
     file: Annotated[Path, typer.Argument(help="The experiment file (TOML).", metavar="FILE.toml")],
     out: Out = None,
     jobs: Jobs = None,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="Override, e.g. --set data.parties=8 --set 'methods.*.epochs=5'.",
-        ),
-    ] = None,
+    set_: Set = None,
     fresh: Fresh = False,
     as_json: Json = False,
 ) -> None:
@@ -65,7 +58,8 @@ def run(
 
 def reproduce(
     name: Annotated[
-        str | None, typer.Argument(help="Which one; without it, the list.", metavar="NAME")
+        str | None,
+        typer.Argument(help="Which one, or all; without it, the list.", metavar="NAME|all"),
     ] = None,
     scale: Annotated[
         Literal["smoke", "quick", "full"],
@@ -76,6 +70,10 @@ def reproduce(
         ),
     ] = "quick",
     out: Out = None,
+    markdown: Annotated[
+        Path | None,
+        typer.Option(help="Write NAME.md to this folder, too: a page of documentation."),
+    ] = None,
     jobs: Jobs = None,
     fresh: Fresh = False,
     as_json: Json = False,
@@ -89,23 +87,51 @@ def reproduce(
     if name is None:
         _list_reproductions(as_json)
         return
-    from colonnade.experiments.reproduce import find
+    from colonnade.experiments.reproduce import ALL, find
 
-    find(name)
-    from colonnade.experiments.reproduce.run import reproduce as work
-
-    folder = out or Path("runs") / f"{name}-{scale}"
+    names = [] if name == ALL else [find(name).name]
+    folder = out or Path("runs") / ("reproductions" if name == ALL else f"{name}-{scale}")
     console = Console(stderr=as_json)
-    with _watched(folder, console) as bar:
+    with watched(folder, console) as bar:
         # Runs of a tenth of a second are over before a worker process has begun.
-        jobs = jobs or (1 if scale == "smoke" else _cores())
-        done = work(name, scale, folder, jobs=jobs, fresh=fresh, observer=bar)
+        jobs = jobs or (1 if scale == "smoke" else cores())
+        options: Any = {"jobs": jobs, "fresh": fresh, "observer": bar}
+        if names:
+            from colonnade.experiments.reproduce.run import reproduce as work
+
+            found = [work(name, scale, folder, **options)]
+        else:
+            from colonnade.experiments.reproduce.everything import reproduce_all
+
+            tell = lambda one: _tell_end(one, console)  # noqa: E731
+            everything = reproduce_all(scale, folder, tell=tell, **options)
+            found = [one.reproduced for one in everything if one.reproduced is not None]
+    if markdown is not None:
+        _write_pages(found, markdown)
     if as_json:
-        print_json(done.document())
-    else:
-        _show_reproduction(done, console)
-    if done.failures:
+        print_json(found[0].document() if names else [one.document() for one in found])
+    elif names:
+        _show_reproduction(found[0], console)
+    if any(one.failures for one in found):
         raise typer.Exit(1)
+
+
+def _tell_end(done: Any, console: Console) -> None:
+    name, held, judged, minutes, said = done.row()
+    claims = f"{held} of {judged} claims hold" if done.reproduced is not None else "not run"
+    console.print(Text(f"{name}: {claims}, {minutes} min {said}".rstrip()))
+
+
+def _write_pages(found: Sequence[Reproduced], folder: Path) -> None:
+    from colonnade.experiments.markdown import commit
+    from colonnade.experiments.reproduce.everything import markdown
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for done in found:
+        name = done.reproduction.name
+        command = f"colonnade reproduce {name} --scale {done.scale}"
+        page = markdown(done, command, commit())
+        (folder / f"{name}.md").write_text(page, encoding="utf-8")
 
 
 def report(
@@ -149,9 +175,9 @@ def _run(
     from colonnade.experiments.runner import run_experiment
 
     console = Console(stderr=as_json)
-    with _watched(folder, console) as bar:
+    with watched(folder, console) as bar:
         outcome = run_experiment(
-            experiment, folder, jobs=jobs or _cores(), fresh=fresh, observer=bar, source=source
+            experiment, folder, jobs=jobs or cores(), fresh=fresh, observer=bar, source=source
         )
     page = outcome.report() if outcome.results else None
     if as_json:
@@ -163,7 +189,7 @@ def _run(
 
 
 @contextmanager
-def _watched(folder: Path, console: Console) -> Iterator[Bar]:
+def watched(folder: Path, console: Console) -> Iterator[Bar]:
     """Shows a progress bar while the block runs. After Ctrl-C it prints how to go on, and exits
     with 1."""
     from colonnade.experiments.progress import Bar
@@ -177,7 +203,7 @@ def _watched(folder: Path, console: Console) -> Iterator[Bar]:
         raise typer.Exit(1) from None
 
 
-def _cores() -> int:
+def cores() -> int:
     return os.cpu_count() or 1
 
 
@@ -193,12 +219,12 @@ def _show(outcome: Any, page: Path | None, console: Console) -> None:
             console.print(render(noised))
     for note in dict.fromkeys(note for result in outcome.results for note in result.notes):
         console.print(Text(f"Note: {note}"))
-    _show_failures(outcome.failures, console)
+    show_failures(outcome.failures, console)
     if page is not None:
         console.print(Text(f"Report: {page}"), soft_wrap=True)
 
 
-def _show_failures(failures: Mapping[str, str], console: Console) -> None:
+def show_failures(failures: Mapping[str, str], console: Console) -> None:
     for title, reason in failures.items():
         console.print(Text.assemble(("failed ", "bold red"), f"{title}: {reason}"))
 
@@ -233,7 +259,7 @@ def _show_reproduction(done: Reproduced, console: Console) -> None:
             console.print(render(claim_grid(assessment)))
     for note in done.notes:
         console.print(Text(f"Note: {note}"))
-    _show_failures(done.failures, console)
+    show_failures(done.failures, console)
     console.print(Text(f"Report: {done.folder / REPORT}"), soft_wrap=True)
 
 

@@ -21,6 +21,14 @@ Out = Annotated[
         "runs/<name>-<scale> for a reproduction.",
     ),
 ]
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Override, e.g. --set data.parties=8 --set 'methods.*.epochs=5'.",
+    ),
+]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Start over instead of going on.")]
 
 

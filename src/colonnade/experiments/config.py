@@ -111,7 +111,7 @@ def parse_experiment(
     table are relative to `folder`."""
     table = copy.deepcopy(dict(table))
     for override in overrides:
-        _override(table, override)
+        apply_override(table, override)
     try:
         EXPERIMENT.check(table)
         fields: dict[str, Any] = {
@@ -196,7 +196,7 @@ def parse_fault(table: Table, where: str) -> Fault:
     return fault
 
 
-def _override(table: Table, override: str) -> None:
+def apply_override(table: Table, override: str) -> None:
     """`data.parties=8`, `methods.0.lr=0.1`, or `methods.*.epochs=3` for all of them."""
     path, equals, text = override.partition("=")
     if not equals or not path.strip():

@@ -14,9 +14,9 @@ from colonnade.experiments.plots import Style
 REPORT = "report.html"
 
 
-def write_page(folder: Path, template: str, **facts: Any) -> Path:
-    """`report.html` in the folder, whole or not at all. Texts among the facts are escaped, unless
-    they are `Markup`."""
+def write_page(folder: Path, template: str, *, page: str = REPORT, **facts: Any) -> Path:
+    """A page in the folder, whole or not at all. Texts among the facts are escaped, unless they are
+    `Markup`."""
     templates = Environment(
         loader=PackageLoader("colonnade.experiments"),
         autoescape=True,
@@ -25,10 +25,10 @@ def write_page(folder: Path, template: str, **facts: Any) -> Path:
     )
     templates.filters["dashes"] = _dashes
     version = metadata.version("colonnade")
-    page = templates.get_template(template).render(version=version, **facts)
-    with replacing(folder / REPORT) as partial:
-        partial.write_text(page, encoding="utf-8")
-    return folder / REPORT
+    text = templates.get_template(template).render(version=version, **facts)
+    with replacing(folder / page) as partial:
+        partial.write_text(text, encoding="utf-8")
+    return folder / page
 
 
 def _dashes(style: Style) -> str:

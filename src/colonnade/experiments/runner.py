@@ -183,17 +183,19 @@ def check(experiment: Experiment) -> tuple[str, ...]:
     data = load(experiment.data, experiment.seeds[0])
     experiment.network.graph.neighbours(len(data.clients))
     delays, names = experiment.network.delays, dict.fromkeys(data.clients)
+    cautions: list[str] = []
     for i, method in enumerate(experiment.methods):
         try:
             method.check(Task.of(data, experiment.seeds[0]))
             algorithm, _ = build(method, data, experiment.seeds[0], delays=delays)
             names |= dict.fromkeys(n for g in algorithm.groups for n in (g.name, *g.parties))
+            cautions += [caution] if (caution := algorithm.caution()) else []
             for fault in experiment.faults:
                 fault.sampler(0, algorithm.groups)
         except InputError as error:
             raise InputError(f"methods[{i}] ({method.name}): {error}") from None
     prefixed("network.delays", lambda: delays.check_names(names))
-    return data.cautions
+    return (*data.cautions, *cautions)
 
 
 def prepare(experiment: Experiment, folder: Path, fresh: bool) -> None:

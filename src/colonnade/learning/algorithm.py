@@ -33,6 +33,7 @@ from colonnade.learning.declare import (
     declared,
 )
 from colonnade.learning.goal import LABEL, LabelScale, spread
+from colonnade.learning.hidden_labels import HiddenLabels
 from colonnade.learning.models import encoder_widths, make_encoder, make_head
 from colonnade.learning.releases import Releases
 from colonnade.learning.settings import Settings
@@ -98,6 +99,8 @@ class Algorithm(ABC):
         self.training = self.control(self)
         self.set.check(task)
         self.releases = None if self.set.noise is None else Releases(self, self.set.noise)
+        hide = self.set.hide_labels
+        self.hidden_labels = HiddenLabels(self, hide) if hide else None
 
     @cached_property
     def groups(self) -> tuple[Group, ...]:
@@ -160,6 +163,17 @@ class Algorithm(ABC):
     async def predict(self, net: Network, part: Part) -> Tensor:
         """The choreography of prediction: a head's outputs at the label holder. [rows, outputs]"""
 
+    def caution(self) -> str:
+        """What whoever starts a training should know before labels leave; "" if nothing."""
+        told = any(exchange.tells_labels for exchange in declared(type(self), Exchange))
+        if not told or self.task.classes != 2 or self.set.hide_labels is not None:
+            return ""
+        return (
+            f"{self.set.name}: with two classes, the gradients tell every column holder the label "
+            "of each training row. hide_labels = 16 hides most of it, hide_labels = 0 ends this "
+            "warning; `colonnade audit` measures it"
+        )
+
     # -- what it can use --------------------------------------------------------------------------
 
     def world(self, **facts: Any) -> World:
@@ -174,6 +188,8 @@ class Algorithm(ABC):
         self._keep_residuals(net)
         if self.releases is not None:
             self.releases.join(net)
+        if self.hidden_labels is not None:
+            self.hidden_labels.join(net)
         if not self.task.classes:
             self._scale_labels(net)
 

@@ -118,6 +118,9 @@ class Exchange:
     unless given, that is what floating-point numbers from the column holders are. `columns`: it is
     by this that others hear of the sender's columns, so that a party whose columns are left out
     does not send it; unless given, that is so if it encodes.
+    `labels`: it is about single rows and tells of their labels, so that the setting `hide_labels`
+    is for it; unless given, that is what floating-point numbers from a label holder to the column
+    holders are.
     `exact`: the setting `wire` is not for it; that is so for whole numbers and for number types
     that are given. `repeated`: messages are of the same numbers every time, such as those of one
     model, and add up at the receiver: what rounding takes from one is added to the next.
@@ -137,6 +140,7 @@ class Exchange:
         bounded: bool = True,
         encodes: bool | None = None,
         columns: bool | None = None,
+        labels: bool | None = None,
         exact: bool = False,
         repeated: bool = False,
         kind: str = "",
@@ -148,6 +152,8 @@ class Exchange:
         self.columns = self.encodes if columns is None else columns
         self.facts: Any = {"each": each, "by": by, "numbers": numbers, "bounded": bounded}
         self.exact, self.repeated = exact or numbers != "float", repeated
+        told = isinstance(src, LabelHolder) and isinstance(dst, Columns) and not self.exact
+        self.tells_labels = told if labels is None else labels
         self.name = ""
 
     def back(self, what: str, *, each: bool = True, kind: str = "") -> Exchange:
@@ -173,7 +179,8 @@ class Exchange:
             return self
         width = self.width if isinstance(self.width, int) else attrgetter(self.width)(algorithm)
         src, dst = (end.__get__(algorithm, owner) for end in (self.src, self.dst))
-        gate = algorithm.releases if self.encodes else None
+        hidden = algorithm.hidden_labels if self.tells_labels else None
+        gate = algorithm.releases if self.encodes else hidden
         rounding = None if self.exact else algorithm.rounding
         again = rounding is not None and rounding.wire == "int8" and self.repeated
         channel = Channel(

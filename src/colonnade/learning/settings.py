@@ -90,6 +90,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     ] = None
     head: Annotated[list[int] | None, WIDTHS] = None
     noise: Noise | None = None  # on the encodings of rows that column holders send
+    # Noise on the gradients that column holders are told, in units of what tells the labels. 0: no
+    # noise, and no warning that two classes are told.
+    hide_labels: Annotated[float | None, at_least(0)] = None
     wire: Wire | None = None  # encodings, gradients and models are rounded to this when they leave
     compile: bool = False
 

@@ -69,6 +69,9 @@ class Network(ABC):
         # Told about every round that a program begins which runs side by side with others.
         self.watch_side_by_side: Callable[[Network], None] = lambda net: None
         self.item: Any = None  # of the schedule: what the present round is about
+        # Told about every exchange, with what arrived: for measurements. See `Recorder` of
+        # experiments/audit, which keeps what each receiver sees.
+        self.recorder: Callable[[Network, Channel, Inbox], None] | None = None
         self.step = 0
         self.ledger = Ledger()
         self.everyone = Group("everyone", world.parties, "owner")
@@ -130,6 +133,8 @@ class Network(ABC):
         parcel = Parcel(value, channel, links, channel.shape(rows), wait, where, work)
         inbox = await self._exchange(parcel, passage)
         self._running[0] = self
+        if self.recorder is not None and not is_absent(inbox):
+            self.recorder(self, channel, inbox)
         return inbox
 
     @abstractmethod
@@ -433,7 +438,7 @@ class Network(ABC):
         child.phase, child.ledger, child._links = self.phase, self.ledger, self._links
         child._running, child.without = self._running, self.without
         child.rounds_by_program = self.rounds_by_program
-        child.watch_side_by_side = self.watch_side_by_side
+        child.watch_side_by_side, child.recorder = self.watch_side_by_side, self.recorder
         return child
 
     def _count_round(self, done: int) -> None:

@@ -14,6 +14,7 @@ from colonnade.errors import InputError
 from colonnade.experiments.reproduce.study import Reproduction
 
 DOCUMENT = "reproduction.json"
+ALL = "all"  # in place of a name: every one of them
 PAPERS = ("dvfl", "mags", "fedvs", "cvfl", "vim")  # each a package here with its `REPRODUCTIONS`
 
 

@@ -132,6 +132,8 @@ class TrainingMember:
         start = Live(self.post)
         self.codes.hear(self.party, self.own.code)
         self.algorithm.join(start, self.own.data)
+        if self.party in self.federation.label_holders and (caution := self.algorithm.caution()):
+            log.warning("%s", caution)
         versions = self.algorithm.training.versions
         versions.store = Store(self.algorithm, self.folder / "checkpoints", self.party)
         self.resume(start)

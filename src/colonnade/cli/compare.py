@@ -1,0 +1,125 @@
+"""The command `compare`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from colonnade.cli.experiments import cores, show_failures, watched
+from colonnade.cli.options import Fresh, Jobs, Json, Out, Set, print_json
+
+if TYPE_CHECKING:
+    from colonnade.experiments.compare.present import Shown
+
+
+def compare(
+    file: Annotated[
+        Path,
+        typer.Argument(
+            help="An experiment file (TOML). Its methods and faults may be left out.",
+            metavar="FILE.toml",
+        ),
+    ],
+    out: Out = None,
+    epochs: Annotated[
+        int,
+        typer.Option(
+            help="Of the final trainings of most methods; those of the others are in proportion, "
+            "trials have a quarter and a half of them."
+        ),
+    ] = 40,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(help="Only this method, or this algorithm. May be given several times."),
+    ] = None,
+    set_: Set = None,
+    markdown: Annotated[
+        Path | None, typer.Option(help="Write the page to this file as Markdown, too.")
+    ] = None,
+    jobs: Jobs = None,
+    fresh: Fresh = False,
+    as_json: Json = False,
+) -> None:
+    """Compare every method that suits your data, and say which one to choose.
+
+    Settings of each method are found on the validation rows, by a small search with the first seed.
+    Then all methods are trained with the same seeds, while 0, 30 and 50 % of the parties or links
+    are gone, in training or at prediction (or under the faults of the file). One page has the
+    figures, what each method costs, what leaves a party, and advice that is made from the figures.
+
+    Interrupted, the same command goes on where it stopped. The output folder holds report.html,
+    comparison.json, and an experiment folder for each stage: search-1, search-2, final.
+    """
+    from colonnade.common.results import slug
+    from colonnade.experiments.compare.present import Shown, write_html
+    from colonnade.experiments.compare.present import markdown as as_markdown
+    from colonnade.experiments.compare.study import compare as work
+    from colonnade.experiments.compare.study import read_source
+    from colonnade.experiments.markdown import commit
+
+    name = slug(str(read_source(file, set_ or ())["name"]))
+    folder = out or Path("runs") / f"{name}-compared"
+    console = Console(stderr=as_json)
+    with watched(folder, console) as bar:
+        done = work(
+            file,
+            folder,
+            epochs=epochs,
+            only=only or (),
+            overrides=set_ or (),
+            jobs=jobs or cores(),
+            fresh=fresh,
+            observer=bar,
+            command=" ".join(["colonnade", *sys.argv[1:]]),
+        )
+    shown = Shown(done)
+    page = write_html(shown)
+    if markdown is not None:
+        markdown.parent.mkdir(parents=True, exist_ok=True)
+        markdown.write_text(as_markdown(shown, commit()), encoding="utf-8")
+    if as_json:
+        print_json(_document(shown, page))
+    else:
+        _show(shown, page, console)
+    if done.outcome.failures:
+        raise typer.Exit(1)
+
+
+def _show(shown: Shown, page: Path, console: Console) -> None:
+    from colonnade.experiments.findings import PLAIN
+    from colonnade.experiments.table import render
+
+    for grid in (*shown.means_grids(), shown.difference_grid()):
+        console.print(render(grid))
+    for sentence in shown.advice(PLAIN):
+        console.print(Text(sentence))
+    for method, why in shown.done.left_out.items():
+        console.print(Text(f"Left out: {method}: {why}"))
+    show_failures(shown.done.outcome.failures, console)
+    console.print(Text(f"Report: {page}"), soft_wrap=True)
+
+
+def _document(shown: Shown, page: Path) -> dict[str, object]:
+    import msgspec
+
+    from colonnade.experiments.findings import PLAIN
+
+    return {
+        "name": shown.done.experiment.name,
+        "folder": str(shown.done.folder),
+        "report": str(page),
+        "advice": shown.advice(PLAIN),
+        "left_out": shown.done.left_out,
+        "methods": shown.done.found.tables,
+        "results": msgspec.to_builtins(shown.results),
+        "failures": shown.done.outcome.failures,
+    }
+
+
+COMMANDS: tuple[Callable[..., None], ...] = (compare,)

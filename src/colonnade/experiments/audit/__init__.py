@@ -1,0 +1,1 @@
+"""`colonnade audit`: what each receiver can infer from what it got in a training."""

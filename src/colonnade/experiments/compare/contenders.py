@@ -1,0 +1,111 @@
+"""The methods of a comparison: which there are, which of them suit the data, and what each is tuned
+over."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from itertools import product
+from typing import Any
+
+from colonnade.algorithms import registry
+from colonnade.common.text import nearest
+from colonnade.common.toml import Table
+from colonnade.data import VerticalData
+from colonnade.errors import InputError
+from colonnade.experiments.config import Experiment
+from colonnade.experiments.run import build
+from colonnade.learning.task import Task
+
+EPOCHS = 40  # of the final training of most methods; those of other methods are in proportion
+COUNTED = ("epochs", "client_epochs", "aggregator_epochs", "owner_epochs", "encoder_epochs")
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A method, as a `[[methods]]` table, and the values that some of its keys are tuned over."""
+
+    table: Table
+    search: Mapping[str, Sequence[Any]]
+
+    @property
+    def name(self) -> str:
+        return str(self.table["name"])
+
+    def trials(self) -> list[Table]:
+        """One table for each combination of values."""
+        values = product(*self.search.values())
+        found = [dict(zip(self.search, chosen, strict=True)) for chosen in values]
+        numbered = enumerate(found, 1)
+        return [{**self.table, **one, "name": f"{self.name} #{k}"} for k, one in numbered]
+
+
+def contenders(given: Sequence[Table] | None, only: Sequence[str] = ()) -> list[Contender]:
+    """Those of a file, or all there are. `only`: of these, the ones with such a name or algorithm.
+    A method of a file keeps the values it has; its other keys are tuned as those of the first
+    method here with the same algorithm."""
+    usual = _usual()
+    found = usual if given is None else [_given(table, usual) for table in given]
+    unknown = [name for name in only if not any(_called(name, one) for one in found)]
+    if unknown:
+        known = [name for one in found for name in (one.name, str(one.table["algorithm"]))]
+        raise InputError(
+            f"--only {unknown[0]}: no such method{nearest(unknown[0], known)}; there are "
+            f"{', '.join(dict.fromkeys(one.name for one in found))}"
+        )
+    return [one for one in found if not only or any(_called(name, one) for name in only)]
+
+
+def _called(name: str, one: Contender) -> bool:
+    return name.lower() in (one.name.lower(), str(one.table["algorithm"]).lower())
+
+
+def _usual() -> list[Contender]:
+    text = (
+        resources.files("colonnade.experiments.compare")
+        .joinpath("methods.toml")
+        .read_text(encoding="utf-8")
+    )
+    return [_split(table) for table in tomllib.loads(text)["methods"]]
+
+
+def _split(table: Table) -> Contender:
+    rest = {key: value for key, value in table.items() if key != "search"}
+    return Contender(rest, table.get("search", {}))
+
+
+def _given(table: Table, usual: Sequence[Contender]) -> Contender:
+    algorithm = table.get("algorithm")
+    alike = next((one for one in usual if one.table["algorithm"] == algorithm), None)
+    named = {"name": table.get("method", algorithm), **table}
+    if alike is None:
+        return Contender(named, {})
+    counted = {key: alike.table[key] for key in COUNTED if key in alike.table}
+    search = {key: values for key, values in alike.search.items() if key not in table}
+    return Contender({**counted, **named}, search)
+
+
+def scaled(table: Table, share: float) -> Table:
+    """A method with this share of its epochs, at least one. It does all of them."""
+    epochs = {key: max(1, round(share * table[key])) for key in COUNTED if key in table}
+    return {**table, **epochs, "patience": max(1, max(epochs.values(), default=1))}
+
+
+def reason_against(experiment: Experiment, data: VerticalData) -> str:
+    """Why the only method of an experiment does not suit the data; "" if it does."""
+    [method] = experiment.methods
+    seed = experiment.seeds[0]
+    try:
+        method.check(Task.of(data, seed))
+        build(method, data, seed, delays=experiment.network.delays)
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+def pooled(method: str, experiment: Experiment) -> bool:
+    """Whether a method moves all columns to one place: a yardstick, and not a choice."""
+    algorithm = next(one.algorithm for one in experiment.methods if one.name == method)
+    return registry()[algorithm].pooled

@@ -1,0 +1,149 @@
+"""A comparison from a file: search, final trainings, page. What is done is not done again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from colonnade.common.file_kinds import EXPERIMENT, read_kind
+from colonnade.common.files import replacing
+from colonnade.common.metric_names import metrics_of
+from colonnade.common.toml import Table
+from colonnade.data import load
+from colonnade.errors import InputError
+from colonnade.experiments.compare.contenders import (
+    EPOCHS,
+    Contender,
+    contenders,
+    reason_against,
+    scaled,
+)
+from colonnade.experiments.compare.search import Found, search
+from colonnade.experiments.config import Experiment, apply_override, parse_experiment
+from colonnade.experiments.runner import NoObserver, Observer, Outcome, run_experiment
+
+DOCUMENT = "comparison.json"
+FINAL = "final"
+SHARES = (0.3, 0.5)  # of parties, or of links, that are gone
+SEEDS = [0, 1, 2]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What was compared, in the folder `folder`; the final experiment is in `folder / FINAL`."""
+
+    folder: Path
+    outcome: Outcome
+    found: Found
+    left_out: dict[str, str]  # method → why it does not suit the data
+    command: str
+
+    @property
+    def experiment(self) -> Experiment:
+        return self.outcome.experiment
+
+
+def usual_faults() -> list[Table]:
+    """0, 30 and 50 % of the parties, or of the links, gone in training or at prediction."""
+    found: list[Table] = [{"name": "none"}]
+    for when, moment in (("training", "training"), ("inference", "prediction")):
+        for kind, what in (("device", "parties"), ("communication", "links")):
+            for share in SHARES:
+                name = f"{100 * share:.0f} % of {what}, {moment}"
+                found.append({"name": name, "kind": kind, "rate": share, "when": when})
+    return found
+
+
+def compare(
+    file: Path,
+    folder: Path,
+    *,
+    epochs: int = EPOCHS,
+    only: Sequence[str] = (),
+    overrides: Sequence[str] = (),
+    jobs: int = 1,
+    fresh: bool = False,
+    observer: Observer | None = None,
+    command: str = "",
+) -> Comparison:
+    """Run the comparison that a file describes: an experiment file, with or without methods and
+    faults. `epochs`: of the final trainings of most methods; `overrides`: `key=value`."""
+    if epochs < 1:
+        raise InputError(f"--epochs {epochs}: expected 1 or more")
+    source = read_source(file, overrides)
+    make = lambda name, methods: _experiment(source, file, name, methods)  # noqa: E731
+    entrants = contenders(source.get("methods"), only)
+    suited, left_out, metric = _suited(entrants, make, str(file))
+
+    def run(experiment: Experiment, place: Path) -> Outcome:
+        return run_experiment(
+            experiment,
+            place,
+            jobs=jobs,
+            fresh=fresh,
+            observer=observer or NoObserver(),
+            source=str(file),
+        )
+
+    calm = {**source, "faults": [{"name": "none"}], "seeds": source["seeds"][:1]}
+    quiet = lambda name, methods: _experiment(calm, file, name, methods)  # noqa: E731
+    share = epochs / EPOCHS
+    found = search(suited, quiet, run, folder, share, metric)
+    outcome = run(make(str(source["name"]), found.tables), folder / FINAL)
+    outcome.report()
+    done = Comparison(folder, outcome, found, left_out, command)
+    write_document(done)
+    return done
+
+
+def read_source(file: Path, overrides: Sequence[str] = ()) -> Table:
+    """The file as a table, with what it leaves out."""
+    source = read_kind(file, EXPERIMENT)
+    try:
+        for override in overrides:
+            apply_override(source, override)
+        EXPERIMENT.check({"methods": [], **source})
+    except InputError as error:
+        raise InputError(f"{file}: {error}") from None
+    return {"seeds": SEEDS, "faults": usual_faults(), **source}
+
+
+def _experiment(source: Table, file: Path, name: str, methods: Sequence[Table]) -> Experiment:
+    table = {**source, "name": name, "methods": list(methods)}
+    return parse_experiment(table, str(file), file.parent)
+
+
+def _suited(
+    entrants: Sequence[Contender], make: Any, source: str
+) -> tuple[list[Contender], dict[str, str], str]:
+    """The methods that can learn from the data, why others cannot, and the deciding metric."""
+    first: Experiment = make("check", [scaled(entrants[0].trials()[0], 1.0)])
+    data = load(first.data, first.seeds[0])
+    if not len(data.validation):
+        raise InputError(
+            f"{source}: data.validation: there are no validation rows, on which settings are found"
+        )
+    left_out: dict[str, str] = {}
+    for one in entrants:
+        if why := reason_against(make("check", [scaled(one.trials()[0], 1.0)]), data):
+            left_out[one.name] = why
+    suited = [one for one in entrants if one.name not in left_out]
+    if not suited:
+        raise InputError(f"{source}: no method suits the data: {'; '.join(left_out.values())}")
+    return suited, left_out, first.data.metric or metrics_of(data.classes)[0]
+
+
+def write_document(done: Comparison) -> None:
+    """What is not in the folder of the final experiment, for programs and for `report`."""
+    facts = {
+        "command": done.command,
+        "left_out": done.left_out,
+        "trials": [msgspec.to_builtins(trial) for trial in done.found.trials],
+        "methods": done.found.tables,
+    }
+    with replacing(done.folder / DOCUMENT) as partial:
+        partial.write_bytes(msgspec.json.format(msgspec.json.encode(facts)) + b"\n")

@@ -1,0 +1,201 @@
+"""`colonnade compare`: methods are tuned on validation rows and compared under the same faults; the
+advice follows from the figures."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from colonnade.cli import app
+from colonnade.common.results import Result, read_history, read_results
+from colonnade.errors import InputError
+from colonnade.experiments.compare import study
+from colonnade.experiments.compare.advice import Field, advice
+from colonnade.experiments.compare.contenders import contenders, scaled
+from colonnade.experiments.compare.present import Shown, markdown, write_html
+from colonnade.experiments.compare.search import best_of
+from colonnade.experiments.compare.study import compare, usual_faults
+from colonnade.experiments.table import Plan, summarise
+
+SMALL = """
+name = "small"
+seeds = [0, 1]
+[data]
+dataset = "digits"
+rows = 200
+parties = 3
+[[faults]]
+name = "none"
+[[faults]]
+name = "50 % of parties, prediction"
+kind = "device"
+rate = 0.5
+when = "inference"
+"""
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A file, and the folder of its comparison."""
+    folder = tmp_path_factory.mktemp("compare")
+    file = folder / "small.toml"
+    file.write_text(SMALL)
+    done = compare(file, folder / "out", epochs=4, only=["fdml", "SplitNN zeros", "centralised"])
+    write_html(Shown(done))
+    return file, folder / "out"
+
+
+def test_the_setting_with_the_best_validation_is_taken(small: tuple[Path, Path]) -> None:
+    document = json.loads((small[1] / study.DOCUMENT).read_text())
+    for method in document["methods"]:
+        last = [t for t in document["trials"] if t["method"] == method["name"] and t["stage"] == 1]
+        best = max(last, key=lambda trial: trial["score"])
+        assert {key: method[key] for key in best["values"]} == best["values"]
+    folder = small[1] / "search-2"
+    for result in read_results(folder):
+        score, _, _ = best_of(read_history(folder, result.run), "accuracy")
+        told = [t["score"] for t in document["trials"] if t["stage"] == 1]
+        assert score in told
+    assert {result.faults for result in read_results(folder)} == {"none"}
+
+
+def test_half_of_the_trials_go_on(small: tuple[Path, Path]) -> None:
+    document = json.loads((small[1] / study.DOCUMENT).read_text())
+    for name in ("SplitNN zeros", "FDML"):
+        stages = [t["stage"] for t in document["trials"] if t["method"] == name]
+        assert stages == [0, 0, 0, 1, 1]
+
+
+def test_the_same_command_goes_on_and_trains_nothing_again(
+    small: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = read_results(small[1] / study.FINAL)
+
+    def trains(*_: Any) -> None:
+        raise AssertionError("trained again")
+
+    monkeypatch.setattr("colonnade.experiments.runner.train_and_test", trains)
+    only = ["fdml", "SplitNN zeros", "centralised"]
+    done = compare(small[0], small[1], epochs=4, only=only)
+    assert done.outcome.results == before
+    assert not done.outcome.failures
+
+
+def test_the_page_says_which_one_to_choose_and_never_the_yardstick(
+    small: tuple[Path, Path],
+) -> None:
+    done = compare(small[0], small[1], epochs=4, only=["fdml", "SplitNN zeros", "centralised"])
+    shown = Shown(done)
+    page = markdown(shown, "abc1234")
+    assert "at commit abc1234" in page
+    chosen = page.split("## Which one to choose")[1].split("##")[0]
+    assert "Without faults: " in chosen
+    assert "centralised" not in chosen
+    assert "| centralised |" in page
+    html = (small[1] / "report.html").read_text()
+    assert "Which one to choose" in html
+    assert 'href="final/report.html"' in html
+    assert "http://" not in html.replace("http://www.w3.org", "")
+
+
+def results(figures: dict[str, dict[str, Sequence[float]]], **megabytes: float) -> list[Result]:
+    """Method → setting → accuracy by seed."""
+    return [
+        Result(m, f, seed, "", {"test_accuracy": x}, {"bytes": 1e6 * megabytes.get(m, 1.0)})
+        for m, settings in figures.items()
+        for f, values in settings.items()
+        for seed, x in enumerate(values)
+    ]
+
+
+def asked(found: list[Result], **reveals: bool) -> list[str]:
+    plan = Plan(
+        methods=tuple(dict.fromkeys(r.method for r in found)),
+        faults=tuple(dict.fromkeys(r.faults for r in found)),
+        seeds=(0, 1, 2),
+    )
+    return advice(Field(summarise(found, plan), found, reveals))
+
+
+def test_advice_follows_from_the_figures() -> None:
+    found = results(
+        {
+            "fragile": {"none": [0.95, 0.96, 0.97], "half gone": [0.50, 0.51, 0.52]},
+            "steady": {"none": [0.94, 0.955, 0.96], "half gone": [0.90, 0.92, 0.91]},
+            "pooled": {"none": [0.99, 0.99, 0.99], "half gone": [0.99, 0.99, 0.99]},
+        },
+        fragile=10.0,
+        steady=2.0,
+    )
+    calm, half, cheap, hidden, unsure = asked(found, fragile=True, steady=False)
+    assert calm.startswith("Without faults: fragile (96.00")
+    assert half.startswith("With half gone: steady (91.00")
+    assert "40.00 points ahead of fragile" in half
+    assert cheap == (
+        "Where bytes matter: steady, 2 MB for a figure near the best; fragile takes 5 times as "
+        "much."
+    )
+    assert hidden.endswith("steady (95.17\u00a0%).")
+    assert "steady; it is at most 0.83 points behind" in unsure
+    assert not any("pooled" in sentence for sentence in asked(found, fragile=True, steady=False))
+
+
+def test_methods_that_change_places_with_the_seed_are_level() -> None:
+    found = results({"a": {"none": [0.9, 0.8, 0.9]}, "b": {"none": [0.8, 0.9, 0.89]}})
+    assert "which are level" in asked(found, a=True, b=True)[0]
+
+
+def test_a_method_of_the_file_keeps_its_values_and_is_tuned_in_the_others() -> None:
+    [one] = contenders([{"algorithm": "vim", "lr": 0.2, "name": "ours"}])
+    assert one.table["lr"] == 0.2
+    assert list(one.search) == ["tau"]
+    assert [trial["name"] for trial in one.trials()] == ["ours #1", "ours #2"]
+    assert scaled(one.table, 0.25)["epochs"] == 5
+
+
+def test_faults_are_0_30_and_50_percent_of_parties_and_links_in_training_and_prediction() -> None:
+    faults = usual_faults()
+    assert len(faults) == 9
+    assert {fault.get("rate") for fault in faults} == {None, 0.3, 0.5}
+    assert {fault.get("when") for fault in faults} == {None, "training", "inference"}
+
+
+def test_a_method_that_does_not_suit_the_data_is_left_out_with_the_reason(tmp_path: Path) -> None:
+    file = tmp_path / "numbers.toml"
+    text = 'name = "numbers"\nseeds = [0]\n[[faults]]\nname = "none"\n'
+    file.write_text(text + '[data]\ndataset = "diabetes"\nrows = 100\nparties = 2\n')
+    done = compare(file, tmp_path / "out", epochs=1, only=["cvfl", "fdml"])
+    assert list(done.left_out) == ["CVFL"]
+    assert "learns classes" in done.left_out["CVFL"]
+    assert {result.method for result in done.outcome.results} == {"FDML"}
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "said"),
+    [
+        ("", {"only": ["fdmm"]}, "--only fdmm: no such method; the nearest is 'fdml'"),
+        ("", {"epochs": 0}, "--epochs 0: expected 1 or more"),
+        ("validation = 0\n", {}, "there are no validation rows"),
+        ("parteis = 3\n", {}, "parteis"),
+    ],
+)
+def test_bad_input_is_told(change: str, options: dict[str, Any], said: str, tmp_path: Path) -> None:
+    file = tmp_path / "bad.toml"
+    file.write_text(SMALL.replace("rows = 200\n", f"rows = 200\n{change}"))
+    with pytest.raises(InputError) as error:
+        compare(file, tmp_path / "out", **{"only": ["fdml"], **options})
+    assert said in str(error.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_file_that_is_no_experiment_is_refused_by_the_command(tmp_path: Path) -> None:
+    file = tmp_path / "party.toml"
+    file.write_text('federation = "f.toml"\nparty = "lab"\n')
+    found = CliRunner().invoke(app, ["compare", str(file)])
+    assert isinstance(found.exception, InputError)
+    assert "a party file" in str(found.exception)
