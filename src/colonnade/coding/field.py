@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
@@ -124,12 +125,14 @@ class Field:
         """`matmul` of a small matrix and very many columns, of as many at a time as stay in the
         cache."""
         rows, inner = matrix.shape
-        if inner * int(matrix.abs().max()) * self.largest <= EXACT:
-            return self._map_blocks(matrix.double(), values, Tensor.double)
-        if rows > inner and 2 * inner * self.largest * self._largest_half <= EXACT:
+        if (inner + 1) * int(matrix.abs().sum(1).max()) * self.largest <= EXACT // 4:
+            return self._map_blocks(matrix.double(), values, Tensor.double, self._of_small)
+        products = 2 * inner * self.largest * self._largest_half
+        if rows > inner and products <= self._surely_balanced:
             # m·b = (m·2ʷ)·b₁ + m·b₀: with m·2ʷ modulo p, one sum of twice as many products.
             both = torch.cat([self.reduced(matrix.long() * 2**self._half), matrix], 1).double()
-            return self._map_blocks(both, values, lambda some: self._halves(some, -2))
+            halves = lambda some: self._halves(some, -2)  # noqa: E731
+            return self._map_blocks(both, values, halves, self._of_large)
         mapped = torch.empty(rows, values.shape[1], dtype=torch.int32)
         halves = self._halves(matrix, -2) if self._split else matrix.double()
         largest = self._largest_half if self._split else self.largest
@@ -140,20 +143,33 @@ class Field:
         return mapped
 
     def _map_blocks(
-        self, matrix: Tensor, values: Tensor, prepared: Callable[[Tensor], Tensor]
+        self,
+        matrix: Tensor,
+        values: Tensor,
+        prepared: Callable[[Tensor], Tensor],
+        multiply: Callable[[Tensor, Tensor, Tensor], Tensor],
     ) -> Tensor:
-        """`map` where no sum of products exceeds 2⁵³, with values made ready by `prepared`."""
+        """`map` with values made ready by `prepared` and multiplied by `multiply`, which is given
+        the matrix, some columns and room for the result."""
         mapped = torch.empty(len(matrix), values.shape[1], dtype=torch.int32)
         step = max(1, MAPPED // len(matrix))
-        room = torch.empty(2, len(matrix) * step, dtype=torch.float64)  # used again and again
+        room = torch.empty(len(matrix) * step, dtype=torch.float64)  # used again and again
         for some, results in zip(values.split(BLOCK, 1), mapped.split(BLOCK, 1), strict=True):
             pairs = zip(prepared(some).split(step, 1), results.split(step, 1), strict=True)
             for columns, result in pairs:
-                sums, multiples = (x[: result.numel()].view(result.shape) for x in room)
-                torch.mm(matrix, columns, out=sums)
-                torch.mul(sums, 1.0 / self.prime, out=multiples).round_()  # as in `_balance`
-                result.copy_(sums.sub_(multiples, alpha=self.prime))
+                sums = room[: result.numel()].view(result.shape)
+                result.copy_(multiply(matrix, columns, sums))
         return mapped
+
+    def _of_small(self, matrix: Tensor, columns: Tensor, room: Tensor) -> Tensor:
+        """The quotients first, x = mc/p rounded, then mc − px, without other memory: a quarter
+        faster than `_of_large`. A quotient is wrong by one rounding of m/p and one for each product
+        that is added: in all by less than 1/4p, see `_surely_balanced`."""
+        torch.mm(matrix / self.prime, columns, out=room).round_()
+        return torch.addmm(room, matrix, columns, beta=-self.prime, out=room)
+
+    def _of_large(self, matrix: Tensor, columns: Tensor, room: Tensor) -> Tensor:
+        return self._balance(torch.mm(matrix, columns, out=room))
 
     def _joined(self, both: Tensor, side: int = -2) -> Tensor:
         """The product that was made of upper and lower halves, one after the other."""
@@ -176,12 +192,13 @@ class Field:
 
     def _chunked(self, a: Tensor, b: Tensor, largest: int) -> Tensor:
         """a @ b modulo the prime, where the elements of one are halves, |x| ≤ `largest`. Not always
-        balanced: there is room up to 2⁵³ for a balanced number times 2ʷ."""
+        balanced, but so small that adding a balanced number times 2ʷ and balancing gives the
+        element."""
         inner, room = a.shape[-1], EXACT - (self.largest << self._half)
         count = max(1, -(-inner // (room // (self.largest * largest))))
         size = -(-inner // count)
         total = a[..., :size] @ b[..., :size, :]
-        if count > 1:
+        if count > 1 or size * self.largest * largest > self._surely_balanced // 2:
             self._balance(total)
         for start in range(size, inner, size):
             end = start + size
@@ -189,8 +206,9 @@ class Field:
         return total
 
     def _balance(self, x: Tensor) -> Tensor:
-        """In place: |x| ≤ p/2, given whole numbers |x| ≤ 2⁵³. Exact: the multiple of p that is
-        subtracted has at most 53 bits."""
+        """In place, given whole numbers |x| ≤ 2⁵³ − p: the same modulo p, and |x| ≤ (p + 1)/2. The
+        multiple of p that is subtracted has at most 53 bits, so nothing is rounded. The result is
+        the element itself, |x| ≤ (p − 1)/2, for |x| ≤ `_surely_balanced`."""
         for block in x.view(-1).split(BLOCK) if x.is_contiguous() else (x,):
             block.sub_((block * (1.0 / self.prime)).round_(), alpha=self.prime)
         return x
@@ -199,6 +217,14 @@ class Field:
         """Whole numbers (int64) modulo the prime."""
         x = x.remainder(self.prime)
         return torch.where(x > self.largest, x - self.prime, x).int()
+
+    @cached_property
+    def _surely_balanced(self) -> int:
+        """Of larger numbers x, float64 may not tell x/p from the half between two whole numbers.
+        (x/p is at least 1/2p away from it. The quotient is wrong by a rounding of the product and
+        one of 1/p.) 2⁵² for p = 2³¹ − 1, at least 2⁵¹ for others."""
+        of_inverse = abs(Fraction(1.0 / self.prime) * self.prime - 1)
+        return int(1 / (2 * (Fraction(1, EXACT) + of_inverse))) - 1
 
     @property
     def _split(self) -> bool:

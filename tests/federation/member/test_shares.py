@@ -12,13 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.federation.member.test_versions import Hall
+from tests.federation.member.test_versions import Hall, member
 from torch import Tensor
 
 from colonnade.algorithms.fedvs import FedVS
+from colonnade.coding import TooFewAnswers
+from colonnade.errors import InputError
 from colonnade.federation.agreement.federation import Federation
 from colonnade.federation.agreement.federation_file import parse_federation
-from colonnade.federation.member.status import status
+from colonnade.federation.member.status import sentence, status
 from colonnade.learning.segments import Segments
 from colonnade.network.clock import SECOND
 from colonnade.network.wire import decode
@@ -150,10 +152,10 @@ def test_a_client_that_is_away_stays_in_the_sum_with_its_last_model(tmp_path: Pa
         hall.kill("client1")
         before = round_of(hall)
         await hall.until(lambda: round_of(hall) >= before + 9)
-        marks = [fedvs(hall, c).last.kept.value[0, 0, 1, -1, 0] for c in CLIENTS if c != "client1"]
+        marks = [fedvs(hall, c).last.newest.value[0, 1, -1, 0] for c in CLIENTS if c != "client1"]
         assert len(set(map(int, marks))) == 1
         last["shares"] = torch.stack(
-            [fedvs(hall, c).last.kept.value[0, 0, 1, :-1] for c in CLIENTS if c != "client1"]
+            [fedvs(hall, c).last.newest.value[0, 1, :-1] for c in CLIENTS if c != "client1"]
         )
         assert not fedvs(hall, "server").remarks(), "no step was left out"
         hall.start("client1")
@@ -399,3 +401,91 @@ def test_a_value_far_out_in_one_test_row_does_not_make_a_client_absent(tmp_path:
         assert "client2: 1 of 3 rows" in "".join(again.remarks())
 
     hall.tell(story)
+
+
+def with_one_client_more() -> Federation:
+    table = {"name": "test", "method": {"algorithm": "fedvs", "epochs": 6, "encoder": [16]}}
+    data = {"dataset": "digits", "rows": 120, "test": 0.5, "parties": len(CLIENTS) + 1}
+    return parse_federation(table | {"data": data}, "test")
+
+
+def test_a_client_that_the_federation_does_not_name_is_refused_with_the_reason(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It comes after the sharing, and nobody sends it a share."""
+    fed = small()
+    hall, sent = Hall(fed, tmp_path), []
+
+    async def story() -> None:
+        hall.start(*fed.members)
+        await hall.until(lambda: round_of(hall) >= 8)
+        for party in fed.members:
+            for kind in ("data-share", "model-share", "gradient"):
+                on_sending(hall, party, kind, lambda to: sent.append(to) or True)
+        newcomer = with_one_client_more()
+        late = member(newcomer, hall.storm.seat("client4"), tmp_path, hall.clock.now // 1000 + 1)
+        hall.clock.spawn(late.live(), "client4")
+        await hall.trained()
+
+    hall.tell(story)
+    assert "client4: refused a message: it is no member: our federation file does" in caplog.text
+    assert "client0" in sent
+    assert "client4" not in sent
+    assert same_weights(hall, undisturbed(fed))
+
+
+def test_a_client_that_is_added_after_the_sharing_needs_a_new_training(tmp_path: Path) -> None:
+    """Shares are made for so many clients: state of the old ones is not mixed with the new."""
+    hall = Hall(small(), tmp_path)
+
+    async def story() -> None:
+        hall.start(*hall.fed.members)
+        await hall.until(lambda: round_of(hall) >= 8)
+        for party in hall.fed.members:
+            hall.kill(party)
+        hall.fed = with_one_client_more()
+        hall.start(*hall.fed.members)
+        await hall.trained()
+
+    with pytest.raises(InputError, match="checkpoints: holds the state of another training"):
+        hall.tell(story)
+
+
+def test_fewer_answers_than_are_needed_end_the_training_if_that_is_asked_for(
+    tmp_path: Path,
+) -> None:
+    fed = small(missing="error")
+    hall = Hall(fed, tmp_path)
+
+    async def story() -> None:
+        hall.start(*fed.members)
+        await hall.until(lambda: round_of(hall) >= 8)
+        hall.kill("client1")
+        hall.kill("client2")
+        await hall.trained()
+
+    with pytest.raises(TooFewAnswers, match="K=1, T=1 need 3 of 4 clients, 2 answered"):
+        hall.tell(story)
+
+
+def test_the_status_line_shows_how_far_the_sharing_of_columns_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("colonnade.algorithms.fedvs.CHUNK", 32)
+    fed, lines = small(epochs=1), []
+    hall = Hall(fed, tmp_path)
+
+    def look(to: str) -> bool:
+        lines.append(sentence(hall.members["client0"]))
+        return True
+
+    async def story() -> None:
+        hall.start(*fed.members)
+        on_sending(hall, "client0", "data-share", look)
+        await hall.trained()
+
+    hall.tell(story)
+    shown = [line for line in lines if "client0: training · sharing columns" in line]
+    assert len(set(shown)) > 2
+    assert all("MB" in line for line in shown)
+    assert "sharing" not in sentence(hall.members["client0"])
