@@ -9,6 +9,7 @@ from functools import cached_property
 from math import isfinite
 from pathlib import Path
 
+from colonnade.common.explanations import PartyExplanation, read_explanations
 from colonnade.common.results import Result, read_ledger
 from colonnade.experiments.findings import Voice, lead, verdict
 from colonnade.experiments.reproduce.claims import At, Judgement, judge
@@ -16,7 +17,9 @@ from colonnade.experiments.reproduce.study import Entry, Place, Sheet
 from colonnade.experiments.table import Cell, Metric, Plan, Summary
 
 CLIENT_BYTES = "client_bytes"  # what one client sends in training, mean over the clients
-ROUND_BYTES = "client_round_bytes"  # what one client sends and is sent in a round of training
+ROUND_MB = "megabytes_per_client_and_round"  # what one client sends and is sent, 10⁶ bytes
+TARGET_MB = "megabytes_to_target"  # `bytes_to_target` in 10⁶ bytes
+OF_PARTY = ":"  # between a measure of an explanation and a party
 
 
 @dataclass(frozen=True)
@@ -31,21 +34,38 @@ class Evidence:
     def cell(self, place: Place, metric: str) -> Cell | None:
         """The figures of one method under one kind of faults; what is not finite is left out."""
         runs = [r for r in self.results if (r.method, r.faults) == (place.method, place.faults)]
-        values = {run.seed: measured(self.folder, run, metric) for run in runs}
+        values = {run.seed: self.measured(run, metric) for run in runs}
         known = {seed: v for seed, v in values.items() if v is not None and isfinite(v)}
         return Cell(tuple(known.values()), tuple(known)) if known else None
+
+    def measured(self, run: Result, metric: str) -> float | None:
+        """Of one run. `importance:client3` is what its explanation says of a party."""
+        if OF_PARTY not in metric:
+            return measured(self.folder, run, metric)
+        measure, party = metric.split(OF_PARTY)
+        told = self.explained.get((run.run, party))
+        return None if told is None else getattr(told, measure)
+
+    @cached_property
+    def explained(self) -> dict[tuple[str, str], PartyExplanation]:
+        """By run and party."""
+        found = read_explanations(self.folder)
+        return {(one.run, p.party): p for one in found for p in one.parties}
 
 
 def measured(folder: Path, run: Result, metric: str) -> float | None:
     """A metric or a cost of the run, or what its ledger says."""
-    if metric not in (CLIENT_BYTES, ROUND_BYTES):
+    if metric == TARGET_MB:
+        sent = run.cost.get("bytes_to_target")
+        return None if sent is None else sent / 1e6
+    if metric not in (CLIENT_BYTES, ROUND_MB):
         return run.metrics.get(metric, run.cost.get(metric))
     rows = [row for row in read_ledger(folder, run.run) if row.phase == "training"]
     clients = {row.sender for row in rows if re.fullmatch(r"client\d+", row.sender)}
     if metric == CLIENT_BYTES:
         return sum(r.bytes for r in rows if r.sender in clients) / max(1, len(clients)) or None
     sent = sum(r.bytes for r in rows if clients & {r.sender, r.receiver} and r.kind != "decision")
-    return sent / max(1, len(clients)) / (run.cost.get("rounds") or 1) or None
+    return sent / max(1, len(clients)) / (run.cost.get("rounds") or 1) / 1e6 or None
 
 
 @dataclass(frozen=True)
@@ -120,7 +140,8 @@ def assess(sheet: Sheet, evidence: Mapping[str, Evidence], *, judged: bool = Tru
     methods = tuple(row.name for row in sheet.rows)
     columns = tuple(column.name for column in sheet.columns)
     plan = Plan(methods, columns, tuple(seeds))
-    return Assessment(sheet, Summary(Metric(sheet.metric), plan, cells), reasons, judged)
+    summary = Summary(Metric(sheet.metric), plan, cells, sheet.ranked)
+    return Assessment(sheet, summary, reasons, judged)
 
 
 def _why(part: Evidence | None, metric: str) -> str:

@@ -6,7 +6,9 @@ from __future__ import annotations
 from colonnade.experiments.reproduce.vim import (
     accuracy,
     communication,
+    datasets,
     denoising,
+    importance,
     many_clients,
     rho_tau,
     summarisation,
@@ -15,8 +17,10 @@ from colonnade.experiments.reproduce.vim import (
 REPRODUCTIONS = (
     accuracy.REPRODUCTION,
     communication.REPRODUCTION,
+    importance.REPRODUCTION,
     denoising.REPRODUCTION,
     rho_tau.REPRODUCTION,
     summarisation.REPRODUCTION,
     many_clients.REPRODUCTION,
+    datasets.REPRODUCTION,
 )
