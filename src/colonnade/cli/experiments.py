@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -112,20 +113,34 @@ def report(
     folder: Annotated[
         Path, typer.Argument(help="The output folder of a run or a reproduction.", metavar="DIR")
     ],
+    as_csv: Annotated[
+        bool,
+        typer.Option("--csv", help="Also write the tables as CSV, and every run, into DIR/tables."),
+    ] = False,
+    as_latex: Annotated[
+        bool, typer.Option("--latex", help="Also write the tables as LaTeX into DIR/tables.")
+    ] = False,
 ) -> None:
-    """Write DIR/report.html: one self-contained page with tables and pictures, readable offline."""
+    """Write DIR/report.html: one self-contained page with tables and pictures, readable offline.
+
+    Pictures tell their values under the pointer, methods can be hidden, and the buttons under a
+    table save it as CSV or LaTeX.
+    """
     from colonnade.common.private_files import as_private_as
-    from colonnade.experiments.report import write_report
+    from colonnade.experiments.report import export_tables, write_report
     from colonnade.experiments.reproduce import DOCUMENT
 
     with as_private_as(folder):
         if (folder / DOCUMENT).exists():
             from colonnade.experiments.reproduce.run import read_reproduction
 
-            page = read_reproduction(folder).write()
+            reproduced = read_reproduction(folder)
+            page, export = reproduced.write(), reproduced.export_tables
         else:
-            page = write_report(folder)
-    typer.echo(f"Report: {page}")
+            page, export = write_report(folder), partial(export_tables, folder)
+        typer.echo(f"Report: {page}")
+        for path in export(as_csv=as_csv, as_latex=as_latex) if as_csv or as_latex else ():
+            typer.echo(f"Table: {path}")
 
 
 def datasets(as_json: Json = False) -> None:

@@ -16,6 +16,7 @@ import safetensors.torch
 import torch
 
 from colonnade.algorithms import registry
+from colonnade.common.curves import write_curves
 from colonnade.common.processes import one_thread
 from colonnade.common.results import Result, write_lines
 from colonnade.data import VerticalData, load
@@ -134,7 +135,10 @@ def _tested(
     spent, releases = net.now, algorithm.releases
     if releases is not None:
         releases.left.tested = 0  # releases in the tests of other runs do not count in this one
+    algorithm.curves = None
     metrics = drive(algorithm.evaluate(net))
+    if algorithm.curves is not None:
+        write_curves(folder, spec.run, algorithm.curves)
     if experiment.summarise and metrics and not algorithm.pooled:
         from colonnade.experiments.fewer_parties import summaries  # which runs trainings itself
 

@@ -19,6 +19,7 @@ from typing import Any, Protocol
 import msgspec
 
 from colonnade.algorithms import is_local
+from colonnade.common.curves import CURVES
 from colonnade.common.explanations import EXPLANATIONS
 from colonnade.common.processes import die_with_parent, one_thread
 from colonnade.common.results import (
@@ -212,7 +213,8 @@ def prepare(experiment: Experiment, folder: Path, fresh: bool) -> None:
             f"{folder}: is not empty and holds no experiment; choose another with --out"
         )
     if fresh and config.exists():
-        for part in ("history", "ledger", "course", "leads", "turns", "models", EXPLANATIONS):
+        folders = ("history", "ledger", "course", CURVES, "leads", "turns", "models", EXPLANATIONS)
+        for part in folders:
             shutil.rmtree(folder / part, ignore_errors=True)
         for part in (RESULTS, FAILURES, "report.html"):
             (folder / part).unlink(missing_ok=True)

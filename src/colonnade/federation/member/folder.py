@@ -5,12 +5,13 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from colonnade.common.curves import CURVES
 from colonnade.common.explanations import EXPLANATIONS
 from colonnade.common.files import PARTIAL
 from colonnade.common.results import CONFIG, RESULTS
 
 LOCK, STATUS, LOG, RELEASED = "lock", "status.json", "log.txt", "released.json"
-KEPT = ("checkpoints", "history", "ledger", "models", EXPLANATIONS)  # folders
+KEPT = ("checkpoints", "history", "ledger", "models", CURVES, EXPLANATIONS)  # folders
 WRITTEN = (CONFIG, RESULTS, STATUS, "report.html", "code.json", LOG, LOCK, RELEASED)  # files
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import tomli_w
 
+from colonnade.common.curves import Curves, write_curves
 from colonnade.common.results import (
     CONFIG,
     LedgerRow,
@@ -48,6 +49,7 @@ class Record:
         ] = {}  # ledgers that others sent at the end
         self.points = read_history(folder, self.run)
         self.unwritten: Result | None = None  # of the test, until it is on the disk
+        self.curves: Curves | None = None  # of the test, likewise
         self.begun = time.monotonic()
         self.spent = max((float(point["virtual_seconds"]) for point in self.points), default=0.0)
 
@@ -85,6 +87,9 @@ class Record:
         write_lines(self.folder / "ledger" / f"{self.run}.jsonl", self.rows())
         if self.points:
             write_lines(self.folder / "history" / f"{self.run}.jsonl", self.points)
+        if self.curves is not None:
+            write_curves(self.folder, self.run, self.curves)
+            self.curves = None
         if self.unwritten is not None:
             write_results(self.folder, [self.unwritten])
             self.unwritten = None
