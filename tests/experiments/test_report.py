@@ -384,7 +384,7 @@ def test_a_reader_points_at_pictures_hides_a_method_and_saves_a_table(
     assert at == "rounds: 240"
     assert [line.rsplit(": ", 1)[0] for line in values] == list(METHODS)
     assert found["cell"].splitlines()[0] == "true 0, predicted 2"
-    assert (found["before"], found["after"]) == ([3, 3], [0, 3])  # rows of both in three tables
+    assert (found["before"], found["after"]) == ([2, 2], [0, 2])  # in the two tables that are open
     assert "DVFL" not in found["without"]
     assert "SplitNN zeros" in found["without"]
     assert found["lines"] == 0
