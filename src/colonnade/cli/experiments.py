@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from importlib import resources
@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from colonnade.cli.options import Fresh, Jobs, Json, Out, print_json
+from colonnade.cli.options import Fresh, Jobs, Json, Out, Track, print_json
 
 if TYPE_CHECKING:
     from colonnade.experiments.progress import Bar
@@ -46,6 +46,7 @@ def run(
             help="Override, e.g. --set data.parties=8 --set 'methods.*.epochs=5'.",
         ),
     ] = None,
+    track: Track = None,
     fresh: Fresh = False,
     as_json: Json = False,
 ) -> None:
@@ -54,6 +55,8 @@ def run(
     Interrupted, the same command goes on where it stopped. The output folder holds config.toml,
     results.jsonl, history/, ledger/, models/ and report.html.
 
+    [bold]colonnade watch DIR[/bold] shows a page that follows the runs.
+
     [dim]A file that names plugins, or models as "module:name", runs the code of these
     modules.[/dim]
     """
@@ -61,7 +64,8 @@ def run(
     from colonnade.experiments.config import read_experiment
 
     experiment = read_experiment(file, set_ or [])
-    _run(experiment, out or Path("runs") / slug(experiment.name), jobs, fresh, as_json, str(file))
+    folder = out or Path("runs") / slug(experiment.name)
+    _run(experiment, folder, jobs, fresh, as_json, str(file), track or ())
 
 
 def reproduce(
@@ -159,14 +163,26 @@ def datasets(as_json: Json = False) -> None:
 
 
 def _run(
-    experiment: Any, folder: Path, jobs: int | None, fresh: bool, as_json: bool, source: str
+    experiment: Any,
+    folder: Path,
+    jobs: int | None,
+    fresh: bool,
+    as_json: bool,
+    source: str,
+    track: Sequence[str] = (),
 ) -> None:
     from colonnade.experiments.runner import run_experiment
 
     console = Console(stderr=as_json)
     with _watched(folder, console) as bar:
         outcome = run_experiment(
-            experiment, folder, jobs=jobs or _cores(), fresh=fresh, observer=bar, source=source
+            experiment,
+            folder,
+            jobs=jobs or _cores(),
+            fresh=fresh,
+            observer=bar,
+            source=source,
+            track=track,
         )
     page = outcome.report() if outcome.results else None
     if as_json:

@@ -24,6 +24,7 @@ from colonnade.errors import InputError
 RESULTS = "results.jsonl"
 FAILURES = "failures.jsonl"  # there only if a run of the last command failed
 CONFIG = "config.toml"
+TABLES = "tables"  # the folder for tables as CSV and LaTeX
 
 
 class Result(msgspec.Struct, frozen=True):

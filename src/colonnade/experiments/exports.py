@@ -13,10 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from colonnade.common.files import replacing
-from colonnade.common.results import Result, slug
+from colonnade.common.results import TABLES, Result, slug
 from colonnade.experiments.table import NOTHING, Grid
 
-TABLES = "tables"  # the folder for them, in an output folder
 FIGURE = re.compile(r"(.*?)(?: ± (.*?))?(?: \((\d+/\d+)\))?")  # mean, 2 sd, seeds
 ENDINGS = (" ± 2 sd", " of seeds")
 ESCAPES = {
