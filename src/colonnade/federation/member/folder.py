@@ -8,7 +8,7 @@ from pathlib import Path
 from colonnade.common.curves import CURVES
 from colonnade.common.explanations import EXPLANATIONS
 from colonnade.common.files import PARTIAL
-from colonnade.common.results import CONFIG, RESULTS
+from colonnade.common.results import CONFIG, RESULTS, TABLES
 from colonnade.common.tracking import MLFLOW, TENSORBOARD
 
 LOCK, STATUS, LOG, RELEASED = "lock", "status.json", "log.txt", "released.json"
