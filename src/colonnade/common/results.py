@@ -24,6 +24,7 @@ from colonnade.errors import InputError
 RESULTS = "results.jsonl"
 FAILURES = "failures.jsonl"  # there only if a run of the last command failed
 CONFIG = "config.toml"
+FEDERATION = "federation.toml"  # in the folder of `colonnade up`
 TABLES = "tables"  # the folder for tables as CSV and LaTeX
 
 
