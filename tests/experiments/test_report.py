@@ -6,7 +6,6 @@ import csv
 import json
 import re
 import shutil
-import subprocess
 from base64 import b64encode
 from collections.abc import Callable
 from hashlib import sha256
@@ -19,6 +18,8 @@ import numpy as np
 import pytest
 import torch
 from matplotlib.image import imread
+from tests import browser
+from tests.browser import needs_browser
 
 from colonnade.common.curves import Curves, write_curves
 from colonnade.common.results import LedgerRow, Result, read_results, write_lines, write_results
@@ -54,7 +55,6 @@ name = '<b>&" $x$'
 """
 ANSWERS = torch.tensor([[2.0, 0, 0], [0, 2.0, 0], [0, 0, 2.0], [0, 1.5, 1.0], [0, 0, 9.0]])
 CURVES = cast(Curves, curves_of(ANSWERS, torch.tensor([0, 1, 2, 2, 2]), 3))
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 
 
 def ledger(scale: int, clients: int = 4) -> list[LedgerRow]:
@@ -276,16 +276,7 @@ def test_links_of_many_parties_are_drawn_between_groups() -> None:
 
 
 def browse(page: Path, *options: str) -> bytes:
-    assert CHROMIUM
-    quiet = ["--no-first-run", "--disable-background-networking", "--disable-component-update"]
-    profile = page.parent / "profile"
-    command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", *quiet]
-    command += ["--disable-sync", f"--user-data-dir={profile}", *options, page.as_uri()]
-    done = subprocess.run(command, capture_output=True, timeout=60, check=True)
-    return done.stdout
-
-
-needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium or Chrome")
+    return browser.browse(page.as_uri(), page.parent / "profile", *options)
 
 
 @needs_browser

@@ -35,6 +35,7 @@ class LiveTraining(msgspec.Struct, frozen=True):
     told: float  # when this was written
     links: list[LiveLink]
     points: list[dict[str, float | None]]  # of the curve; see `history/`
+    steady: list[str] = []  # parties that no fault strikes
 
 
 def write_live(folder: Path, run: str, training: LiveTraining) -> None:

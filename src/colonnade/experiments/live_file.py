@@ -28,6 +28,13 @@ class LiveFile:
         self.folder, self.run, self.net, self.facts = folder, run, net, facts
         groups = [group for group in net.world.groups if group.name in outside]
         self.outside = {party for group in groups for party in group.parties}
+        struck = {
+            party
+            for group in net.world.groups
+            if group.role == net.world.fault.struck
+            for party in group.parties
+        }
+        self.steady = [party for party in net.world.parties if party not in struck]
         self.points: Sequence[dict[str, Any]] = []
         self.began, self._due = time.time(), 0.0
 
@@ -47,8 +54,12 @@ class LiveFile:
 
     def _training(self, rounds: int) -> LiveTraining:
         times = {"began": self.began, "told": time.time()}
-        facts = {"links": links(self.net, self.outside), "points": list(self.points)}
-        return LiveTraining(round=rounds, **times, **facts, **self.facts)
+        facts = {
+            "links": links(self.net, self.outside),
+            "points": list(self.points),
+            "steady": self.steady,
+        }
+        return LiveTraining(round=rounds, steady=self.steady, **times, **facts, **self.facts)
 
 
 def links(net: StackedNetwork, outside: Set[str]) -> list[LiveLink]:

@@ -69,10 +69,8 @@ class Federated:
     def snapshot(self) -> Snapshot:
         told = {name: self._told(name) for name in self.federation.members}
         points = self._points()
-        known = [t for t in told.values() if t and "ended" not in t]
-        metric = chosen_metric(
-            next((t["metric"] for t in known if t.get("metric")), None), [points]
-        )
+        decides = next((t["metric"] for t in told.values() if t.get("metric")), None)
+        metric = chosen_metric(decides, [points])
         line = curve(self.federation.method.name, points, metric) if metric else None
         training = self._training(told)
         return Snapshot(

@@ -95,20 +95,22 @@ class Simulation:
         links = [Link(link.sender, link.receiver, link.bytes, link.up) for link in one.links]
         note = "" if links else "Nothing is sent between parties here."
         rounds = max(one.round, one.rounds)
-        return Training(one.title, one.round, rounds, rate, parties(one.links), links, note)
+        known = parties(one.links, one.steady)
+        return Training(one.title, one.round, rounds, rate, known, links, note)
 
 
-def parties(links: Sequence[LiveLink]) -> list[Party]:
-    """A party is down if none of its newest messages arrived, neither to it nor from it."""
+def parties(links: Sequence[LiveLink], steady: Sequence[str]) -> list[Party]:
+    """A party is down if none of its newest messages arrived, neither to it nor from it. `steady`:
+    those that no fault strikes."""
     found: dict[str, list[float]] = {}
     for link in links:
         for name in (link.sender, link.receiver):
             found.setdefault(name, []).append(link.up)
-    return [Party(name, *_state(ups)) for name, ups in found.items()]
+    return [Party(name, *_state(ups, name in steady)) for name, ups in found.items()]
 
 
-def _state(ups: Sequence[float]) -> tuple[State, str]:
+def _state(ups: Sequence[float], steady: bool) -> tuple[State, str]:
     share = sum(ups) / len(ups)
-    if max(ups) == 0:
+    if max(ups) == 0 and not steady:
         return "down", "none of its newest messages arrived"
     return "up", "" if share == 1 else f"{100 * share:.0f} % of its newest messages arrived"
