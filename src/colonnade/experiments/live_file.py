@@ -57,7 +57,6 @@ class LiveFile:
         facts = {
             "links": links(self.net, self.outside),
             "points": list(self.points),
-            "steady": self.steady,
         }
         return LiveTraining(round=rounds, steady=self.steady, **times, **facts, **self.facts)
 
