@@ -253,7 +253,7 @@ def _tell(progress: Progress, round: int, total: int) -> None:
 class Curve:
     """The points of a run's training curve."""
 
-    def __init__(self, net: Network, tracking: Tracking) -> None:
+    def __init__(self, net: Network, tracking: Tracking | None = None) -> None:
         self.net, self.tracking = net, tracking
         self.points: list[dict[str, float]] = []
 
@@ -261,7 +261,8 @@ class Curve:
         place = {"round": point.round, "epoch": point.epoch}
         spent = {"virtual_seconds": self.net.now, "bytes": self.net.ledger.total(*LEARNING)[1]}
         self.points.append({**place, **spent, **point.metrics})
-        self.tracking.point(self.points[-1])
+        if self.tracking is not None:
+            self.tracking.point(self.points[-1])
         if not math.isfinite(point.metrics.get("train_loss", 0.0)):
             raise ColonnadeError(
                 f"the loss is not a number any more in epoch {point.epoch}; try a smaller lr"
