@@ -98,10 +98,22 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tutorial = ROOT / "docs" / "tutorial" / "first-experiment.md"
     (folder / "links.toml").write_text(blocks(ROOT / "README.md", "toml")[0])
     (folder / "patients.toml").write_text(blocks(tutorial, "toml")[0])
+    for page in ("own-model", "sensor-grid", "compare-methods"):
+        _save_files(ROOT / "docs" / "tutorial" / f"{page}.md", folder)
     with chdir(folder):
         exec(blocks(tutorial, "python")[0], {})
+        exec((folder / "make_tumours.py").read_text(), {})
     shutil.copytree(EXAMPLES, folder / "examples")
     return folder
+
+
+def _save_files(page: Path, folder: Path) -> None:
+    """The files that a page says to save, each in the block after the sentence."""
+    saved = r"Save as `([^`]+)`[^`]*?```\w+\n(.*?)^```"
+    found = re.findall(saved, page.read_text(), re.DOTALL | re.MULTILINE)
+    assert found
+    for name, text in found:
+        (folder / name).write_text(text)
 
 
 RUNS = [

@@ -30,7 +30,8 @@ ARROWS = {
     "estimators": ["experiments"],
     "__init__": ["api", "estimators"],  # the public names
     "testing": ["experiments", "federation.member"],
-    "cli": ["__init__", "experiments", "federation.asking"],
+    "watch": ["experiments", "federation.asking"],
+    "cli": ["__init__", "experiments", "federation.asking", "watch"],
     "__main__": ["cli"],
 }
 BELOW: dict[str, set[str]] = {}

@@ -24,11 +24,13 @@ def run(
     set: Sequence[str] = (),
     fresh: bool = False,
     observer: Observer | None = None,
+    track: Sequence[str] = (),
 ) -> Outcome:
     """Run an experiment: a TOML file, a table of the same shape, or an `Experiment`.
 
     `out` is the output folder (a temporary one if not given), `set` overrides keys
-    (`"data.parties=8"`). The outcome holds the results; `outcome.report()` writes the page.
+    (`"data.parties=8"`). `track` names trackers: `"tensorboard"`, `"mlflow"`. The outcome holds the
+    results; `outcome.report()` writes the page.
     """
     source = "experiment"
     if isinstance(experiment, Mapping):
@@ -38,7 +40,7 @@ def run(
         experiment = read_experiment(Path(experiment), set)
     folder = Path(out) if out is not None else Path(tempfile.mkdtemp(prefix="colonnade-"))
     return run_experiment(
-        experiment, folder, jobs=jobs, fresh=fresh, observer=observer, source=source
+        experiment, folder, jobs=jobs, fresh=fresh, observer=observer, source=source, track=track
     )
 
 

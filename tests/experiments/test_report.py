@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+import csv
+import json
 import re
 import shutil
-import subprocess
+from base64 import b64encode
 from collections.abc import Callable
-from html import escape
+from hashlib import sha256
+from html import escape, unescape
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
+import torch
 from matplotlib.image import imread
+from tests import browser
+from tests.browser import needs_browser
 
+from colonnade.common.curves import Curves, write_curves
 from colonnade.common.results import LedgerRow, Result, read_results, write_lines, write_results
 from colonnade.errors import InputError
-from colonnade.experiments.plots import average, link_pictures
-from colonnade.experiments.report import write_report
+from colonnade.experiments.exports import csv_text
+from colonnade.experiments.link_plots import link_pictures
+from colonnade.experiments.plots import average
+from colonnade.experiments.report import export_tables, write_report
+from colonnade.experiments.table import Grid
+from colonnade.learning.curves import curves_of
 
 NASTY = '<b>&" $x$'
 METHODS = {"DVFL": 0.975, "SplitNN zeros": 0.973, NASTY: 0.93}
@@ -41,7 +53,8 @@ name = "SplitNN zeros"
 [[methods]]
 name = '<b>&" $x$'
 """
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+ANSWERS = torch.tensor([[2.0, 0, 0], [0, 2.0, 0], [0, 0, 2.0], [0, 1.5, 1.0], [0, 0, 9.0]])
+CURVES = cast(Curves, curves_of(ANSWERS, torch.tensor([0, 1, 2, 2, 2]), 3))
 
 
 def ledger(scale: int, clients: int = 4) -> list[LedgerRow]:
@@ -86,6 +99,7 @@ def make_folder(out: Path) -> Path:
                 curve = history(final, epochs, 1 + number, 0.5 + number)
                 write_lines(out / "history" / f"{run}.jsonl", curve)
                 write_lines(out / "ledger" / f"{run}.jsonl", ledger(1 + number))
+                write_curves(out, run, CURVES)
                 metrics = {"test_accuracy": final, "test_loss": 1 - final}
                 cost = {"rounds": 10 * epochs, "bytes": 30_000 * epochs, "wall_seconds": 1.5}
                 results.append(Result(method, fault, seed, run, dict(metrics), dict(cost), NOTES))
@@ -171,13 +185,22 @@ def test_names_appear_as_they_were_written_and_never_as_markup(page: str) -> Non
 def test_the_report_needs_nothing_from_outside(page: str) -> None:
     addresses = set(re.findall(r"https?://[^\"'\s<]*", page))
     assert addresses <= {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
-    assert not re.search(r"<(script|link|img|iframe|object)\b|@import|url\((?!#)", page)
+    assert not re.search(r"<(script .*|link|img|iframe|object)\b|@import|url\((?!#)", page)
+
+
+def test_the_page_allows_its_own_script_and_no_other(page: str) -> None:
+    [script] = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
+    digest = b64encode(sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'\"" in page
+    assert "default-src 'none'" in page
 
 
 def test_every_picture_is_described_and_keeps_its_ids_to_itself(page: str) -> None:
     outline = Outline(page)
-    # final figures and three kinds of curves for two fault settings, two kinds of links per method
-    assert len(outline.found["figure"]) == len(outline.labels) == 2 + 3 * 2 + 2 * 3
+    # Final figures, three kinds of curves, ROC and calibration for two fault settings; for each
+    # method a confusion matrix in each setting, and two kinds of links.
+    drawn = 2 + 3 * 2 + 2 * 2 + 3 * 2 + 2 * 3
+    assert len(outline.found["figure"]) == len(outline.labels) == drawn
     assert all(len(label) > 20 for label in outline.labels)
     assert len(outline.ids) == len(set(outline.ids))
 
@@ -193,6 +216,7 @@ def test_the_same_results_give_the_same_page_in_whatever_order_they_finished(
 def test_without_curves_and_ledger_there_is_still_a_table(folder: Path) -> None:
     shutil.rmtree(folder / "history")
     shutil.rmtree(folder / "ledger")
+    shutil.rmtree(folder / "curves")
     outline = Outline(write_report(folder).read_text(encoding="utf-8"))
     assert outline.found["h2"] == ["Results", "Configuration"]
     assert len(outline.found["figure"]) == 2
@@ -252,16 +276,7 @@ def test_links_of_many_parties_are_drawn_between_groups() -> None:
 
 
 def browse(page: Path, *options: str) -> bytes:
-    assert CHROMIUM
-    quiet = ["--no-first-run", "--disable-background-networking", "--disable-component-update"]
-    profile = page.parent / "profile"
-    command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", *quiet]
-    command += ["--disable-sync", f"--user-data-dir={profile}", *options, page.as_uri()]
-    done = subprocess.run(command, capture_output=True, timeout=60, check=True)
-    return done.stdout
-
-
-needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium or Chrome")
+    return browser.browse(page.as_uri(), page.parent / "profile", *options)
 
 
 @needs_browser
@@ -302,5 +317,101 @@ def test_the_page_fits_a_telephone_and_a_large_screen(page: str, tmp_path: Path)
         visible, needed, tables, pictures, tiny = map(int, frame.split())
         assert needed == visible <= width
         assert tables == 2 + 1 + 3  # accuracy and cost, loss, a ledger for each method
-        assert pictures == 14
+        assert pictures == 24
         assert tiny == 0
+
+
+USE = """<script>addEventListener("load", () => {
+    try { use(); } catch (error) { document.title = JSON.stringify({ error: error.stack }); }
+});
+function use() {
+    const frame = document.querySelector("iframe"), page = frame.contentDocument;
+    const all = query => [...page.querySelectorAll(query)];
+    const point = (drawn, x, y) => {
+        const svg = drawn.querySelector("svg"), [l, t, w, h] = JSON.parse(drawn.dataset.hover).box;
+        const place = svg.getBoundingClientRect();
+        svg.dispatchEvent(new frame.contentWindow.PointerEvent("pointermove", {
+            clientX: place.left + (l + x * w) * place.width,
+            clientY: place.top + (t + y * h) * place.height}));
+        return page.querySelector(".tip").innerText;
+    };
+    const titled = title => all("h3").find(h => h.innerText == title);
+    const panel = title => {
+        let next = titled(title);
+        while (!next.querySelector("figure")) next = next.nextElementSibling;
+        return next.querySelector("figure");
+    };
+    const found = { curve: point(panel("Over rounds"), 0.99, 0.5) };
+    found.cell = point(panel("Confusion"), 0.99, 0.01);
+    const shown = () => ["DVFL", "SplitNN zeros"].map(method => all("tbody tr").filter(
+        row => row.cells[0].innerText == method && row.offsetParent).length);
+    found.before = shown();
+    const box = page.querySelector(".filter input");
+    box.click();
+    found.after = shown();
+    found.without = point(panel("Over rounds"), 0.99, 0.5);
+    found.lines = all("svg [data-method='0']").filter(
+        one => frame.contentWindow.getComputedStyle(one).display != "none").length;
+    frame.contentWindow.Blob = function (parts) { found.saved = parts.join(""); };
+    frame.contentWindow.URL.createObjectURL = () => "#saved";
+    page.querySelector(".save button").click();
+    document.title = JSON.stringify(found);
+}</script>"""
+
+
+@needs_browser
+def test_a_reader_points_at_pictures_hides_a_method_and_saves_a_table(
+    page: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "use.html"
+    frame = f'<iframe width="1200" height="900" srcdoc="{escape(page)}"></iframe>'
+    path.write_text(f"<!DOCTYPE html><title></title>{frame}{USE}", encoding="utf-8")
+    dom = browse(path, "--dump-dom").decode()
+    title = re.search(r"<title>(.*?)</title>", dom)
+    assert title
+    found = json.loads(unescape(title[1]))
+    assert "error" not in found, found["error"]
+    at, *values = found["curve"].splitlines()
+    assert at == "rounds: 240"
+    assert [line.rsplit(": ", 1)[0] for line in values] == list(METHODS)
+    assert found["cell"].splitlines()[0] == "true 0, predicted 2"
+    assert (found["before"], found["after"]) == ([2, 2], [0, 2])  # in the two tables that are open
+    assert "DVFL" not in found["without"]
+    assert "SplitNN zeros" in found["without"]
+    assert found["lines"] == 0
+    assert found["saved"].splitlines()[0].startswith("method,none,none ± 2 sd,links .3/.1")
+
+
+def test_tables_are_saved_as_csv_with_numbers_and_as_latex(folder: Path) -> None:
+    paths = export_tables(folder, as_csv=True, as_latex=True)
+    assert {path.suffix for path in paths} == {".csv", ".tex"}
+    rows = list(csv.DictReader((folder / "tables" / "01-test-accuracy.csv").open()))
+    assert [row["method"] for row in rows] == list(METHODS)
+    assert all(90 < float(row["none"]) < 98 and float(row["none ± 2 sd"]) < 2 for row in rows)
+    assert rows[2]["links .3/.1 of seeds"] == "1/3"
+    latex = (folder / "tables" / "01-test-accuracy.tex").read_text()
+    assert r"<b>\&" in latex
+    assert latex.count(r"\\") == 4  # a head and three methods
+    assert r"\textbf{9" in latex
+    with (folder / "tables" / "runs.csv").open() as file:
+        every = list(csv.DictReader(file))
+    assert [float(row["test_accuracy"]) for row in every] == [
+        result.metrics["test_accuracy"] for result in read_results(folder)
+    ]
+
+
+def test_a_name_that_a_spreadsheet_would_run_is_saved_as_text() -> None:
+    grid = Grid(("method", "none"), (("=cmd()", "−1,234.50"), ("@x", "–")), "A caption.")
+    assert csv_text(grid) == "method,none\n'=cmd(),-1234.50\n'@x,\n"
+
+
+def test_numbers_are_shown_predicted_beside_true(folder: Path) -> None:
+    generator = torch.Generator().manual_seed(0)
+    y = torch.randn(400, generator=generator, dtype=torch.float64)
+    for result in read_results(folder):
+        answers = (y + 0.3 * torch.randn(400, generator=generator))[:, None]
+        curves = curves_of(answers, y, 0)
+        assert curves is not None
+        write_curves(folder, result.run, curves)
+    headings = Outline(write_report(folder).read_text(encoding="utf-8")).found["h3"]
+    assert headings[:2] == ["Errors", "Predicted beside true"]

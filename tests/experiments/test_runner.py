@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 import colonnade as cn
 from colonnade.algorithms import registry
+from colonnade.common.curves import read_curves
 from colonnade.common.results import read_accuracy_by_batch, read_history, read_ledger, read_results
 from colonnade.data import DataSpec
 from colonnade.errors import InputError
@@ -62,6 +63,10 @@ def test_every_combination_runs_and_leaves_its_files(tmp_path: Path) -> None:
     assert read_results(outcome.folder) == outcome.results
     for result in outcome.results:
         assert 0 <= (result.metrics["test_accuracy"] or 0) <= 1
+        pictured = read_curves(outcome.folder, result.run)
+        assert pictured is not None
+        right = sum(row[i] for i, row in enumerate(pictured.confusion))
+        assert right / pictured.rows == pytest.approx(result.metrics["test_accuracy"])
         curve = read_history(outcome.folder, result.run)
         assert [point["epoch"] for point in curve] == [1, 2]
         last_decision = 4 * 3 * 4 if result.method != "one place" else 0

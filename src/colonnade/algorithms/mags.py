@@ -33,6 +33,7 @@ from colonnade.learning import (
     Task,
     at_least,
 )
+from colonnade.learning.curves import curves_of
 from colonnade.learning.gossip import Leaderless
 from colonnade.learning.objectives import OBJECTIVES, UNSUPERVISED
 from colonnade.network import ALL, Inbox, Network, Wait, deadline, is_absent, local, locally
@@ -244,6 +245,8 @@ class MAGS(Leaderless):
         """What the one who asked knows in the end: see `metrics`."""
         told = [Answers(self.unscaled(one.opinions), one.active) for one in answers]
         prior, scale = self.unscaled(self.prior), self.label_scale[1]
+        first = torch.cat([one.first(self.task.goal.unsure(prior)) for one in told])
+        self.curves = curves_of(first, y, self.task.classes)
         return metrics(told, y, prior, self.task.goal, scale)
 
     async def ask(self, net: Network, part: Part) -> list[Answers]:

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from colonnade.cli import audit, compare, experiments, explain, federation
+from colonnade.cli import audit, compare, experiments, explain, federation, watch
 from colonnade.cli.keys import keys_app
 from colonnade.common.processes import LOST
 from colonnade.common.text import paragraphs
@@ -55,6 +55,7 @@ for _command in (
     *explain.COMMANDS,
     *audit.COMMANDS,
     *federation.COMMANDS,
+    *watch.COMMANDS,
 ):
     app.command(help=paragraphs(_command.__doc__))(_command)
 app.add_typer(keys_app, name="keys")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -13,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from colonnade.cli.options import Fresh, Jobs, Json, Out, Set, print_json
+from colonnade.cli.options import Fresh, Jobs, Json, Out, Set, Track, print_json
 
 if TYPE_CHECKING:
     from colonnade.experiments.progress import Bar
@@ -38,6 +39,7 @@ def run(
     out: Out = None,
     jobs: Jobs = None,
     set_: Set = None,
+    track: Track = None,
     fresh: Fresh = False,
     as_json: Json = False,
 ) -> None:
@@ -46,6 +48,8 @@ def run(
     Interrupted, the same command goes on where it stopped. The output folder holds config.toml,
     results.jsonl, history/, ledger/, models/ and report.html.
 
+    [bold]colonnade watch DIR[/bold] shows a page that follows the runs.
+
     [dim]A file that names plugins, or models as "module:name", runs the code of these
     modules.[/dim]
     """
@@ -53,7 +57,8 @@ def run(
     from colonnade.experiments.config import read_experiment
 
     experiment = read_experiment(file, set_ or [])
-    _run(experiment, out or Path("runs") / slug(experiment.name), jobs, fresh, as_json, str(file))
+    folder = out or Path("runs") / slug(experiment.name)
+    _run(experiment, folder, jobs, fresh, as_json, str(file), track or ())
 
 
 def reproduce(
@@ -138,20 +143,34 @@ def report(
     folder: Annotated[
         Path, typer.Argument(help="The output folder of a run or a reproduction.", metavar="DIR")
     ],
+    as_csv: Annotated[
+        bool,
+        typer.Option("--csv", help="Also write the tables as CSV, and every run, into DIR/tables."),
+    ] = False,
+    as_latex: Annotated[
+        bool, typer.Option("--latex", help="Also write the tables as LaTeX into DIR/tables.")
+    ] = False,
 ) -> None:
-    """Write DIR/report.html: one self-contained page with tables and pictures, readable offline."""
+    """Write DIR/report.html: one self-contained page with tables and pictures, readable offline.
+
+    Pictures tell their values under the pointer, methods can be hidden, and the buttons under a
+    table save it as CSV or LaTeX.
+    """
     from colonnade.common.private_files import as_private_as
-    from colonnade.experiments.report import write_report
+    from colonnade.experiments.report import export_tables, write_report
     from colonnade.experiments.reproduce import DOCUMENT
 
     with as_private_as(folder):
         if (folder / DOCUMENT).exists():
             from colonnade.experiments.reproduce.run import read_reproduction
 
-            page = read_reproduction(folder).write()
+            reproduced = read_reproduction(folder)
+            page, export = reproduced.write(), reproduced.export_tables
         else:
-            page = write_report(folder)
-    typer.echo(f"Report: {page}")
+            page, export = write_report(folder), partial(export_tables, folder)
+        typer.echo(f"Report: {page}")
+        for path in export(as_csv=as_csv, as_latex=as_latex) if as_csv or as_latex else ():
+            typer.echo(f"Table: {path}")
 
 
 def datasets(as_json: Json = False) -> None:
@@ -170,14 +189,26 @@ def datasets(as_json: Json = False) -> None:
 
 
 def _run(
-    experiment: Any, folder: Path, jobs: int | None, fresh: bool, as_json: bool, source: str
+    experiment: Any,
+    folder: Path,
+    jobs: int | None,
+    fresh: bool,
+    as_json: bool,
+    source: str,
+    track: Sequence[str] = (),
 ) -> None:
     from colonnade.experiments.runner import run_experiment
 
     console = Console(stderr=as_json)
     with watched(folder, console) as bar:
         outcome = run_experiment(
-            experiment, folder, jobs=jobs or cores(), fresh=fresh, observer=bar, source=source
+            experiment,
+            folder,
+            jobs=jobs or cores(),
+            fresh=fresh,
+            observer=bar,
+            source=source,
+            track=track,
         )
     page = outcome.report() if outcome.results else None
     if as_json:

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from colonnade.cli.options import Fresh, Json, print_json
+from colonnade.cli.options import Fresh, Json, Track, print_json
 from colonnade.common.metric_names import decisive
 from colonnade.common.processes import stop_afterwards
 from colonnade.common.text import printable, with_reasons
@@ -43,6 +43,7 @@ def join(
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Forget what this party kept, and start over.")
     ] = False,
+    track: Track = None,
 ) -> None:
     """Run one party of a real federation, until it is over or you press Ctrl-C.
 
@@ -70,7 +71,7 @@ def join(
             with only_one(party.folder, party.party):
                 clear(party.folder)
         set_up_log(console)
-        member = process.join(party, console, once=once)
+        member = process.join(party, console, once=once, track=track or ())
     except KeyboardInterrupt:
         kept = f"{who} has left. The same command goes on from its last checkpoint."
         console.print(Text(kept))

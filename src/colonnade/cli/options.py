@@ -31,6 +31,16 @@ Set = Annotated[
 ]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Start over instead of going on.")]
 
+Track = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--track",
+        metavar="tensorboard|mlflow",
+        help="Also write curves, settings and figures for TensorBoard or MLflow, one run per "
+        "training. May be given twice. Needs the extra \\[track].",
+    ),
+]
+
 
 def print_json(document: Any) -> None:
     typer.echo(json.dumps(document, indent=2))

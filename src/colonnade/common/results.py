@@ -1,9 +1,10 @@
 """The output folder: `config.toml`, `results.jsonl`, `failures.jsonl`, `history/`, `ledger/`,
-`course/`, `leads/`, `turns/`, `models/`, `report.html`.
+`course/`, `curves/`, `leads/`, `turns/`, `models/`, `report.html`.
 
 `results.jsonl` holds one object per finished run, `failures.jsonl` one per failed run. The training
 curve of a run is in `history/<run>.jsonl`, what left each party in `ledger/<run>.jsonl`, and the
-figures of its test, batch by batch, in `course/<run>.jsonl`. Where several parties led, how many
+figures of its test, batch by batch, in `course/<run>.jsonl`; what the pictures of its test are
+drawn from is in `curves/<run>.json` (see curves.py). Where several parties led, how many
 rounds each of them led in each epoch is in `leads/<run>.jsonl`, and the first rounds one by one in
 `turns/<run>.jsonl`. `<run>` is the `run` field of the result.
 """
@@ -23,6 +24,8 @@ from colonnade.errors import InputError
 RESULTS = "results.jsonl"
 FAILURES = "failures.jsonl"  # there only if a run of the last command failed
 CONFIG = "config.toml"
+FEDERATION = "federation.toml"  # in the folder of `colonnade up`
+TABLES = "tables"  # the folder for tables as CSV and LaTeX
 
 
 class Result(msgspec.Struct, frozen=True):

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from importlib import metadata
+import base64
+import hashlib
+from importlib import metadata, resources
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from colonnade.common.files import replacing
+from colonnade.experiments.exports import csv_text, latex_text
 from colonnade.experiments.plots import Style
 
 REPORT = "report.html"
@@ -23,9 +27,15 @@ def write_page(folder: Path, template: str, *, page: str = REPORT, **facts: Any)
         trim_blocks=True,
         undefined=StrictUndefined,
     )
-    templates.filters["dashes"] = _dashes
+    templates.filters |= {"dashes": _dashes, "csv": csv_text, "latex": latex_text}
     version = metadata.version("colonnade")
-    text = templates.get_template(template).render(version=version, **facts)
+    script = (resources.files("colonnade.experiments") / "templates" / "report.js").read_text(
+        "utf-8"
+    )
+    # The page allows this script and no other: whatever a name in it holds, it cannot run.
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    own = {"version": version, "script": Markup(script), "script_digest": digest}
+    text = templates.get_template(template).render(**own, **facts)
     with replacing(folder / page) as partial:
         partial.write_text(text, encoding="utf-8")
     return folder / page

@@ -1,4 +1,4 @@
-"""Pictures of the report as SVG text: final figures, learning curves, bytes per link.
+"""Pictures of the report as SVG text: final figures and learning curves.
 
 Every panel is its own small SVG: the page lays panels out for its width, and text keeps its size.
 """
@@ -14,20 +14,13 @@ from typing import Any
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import LinearSegmentedColormap, PowerNorm
+from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from colonnade.common.results import LedgerRow
-from colonnade.experiments.table import (
-    MANY_PARTIES,
-    Metric,
-    Plan,
-    Summary,
-    bytes_text,
-    party_labels,
-)
+from colonnade.experiments.hover import Line, Mark, hover
+from colonnade.experiments.table import Metric, Plan, Summary
 
 Floats = NDArray[np.float64]
 Limits = tuple[float, float]
@@ -72,6 +65,12 @@ class Style:
     colour: str
     dashes: tuple[float, ...]
     marker: str
+    number: int = 0  # of the method, by which the page hides and shows it
+
+    @property
+    def gid(self) -> str:
+        """Marks what a method draws: see `to_svg`."""
+        return f"method{self.number}"
 
 
 @dataclass(frozen=True)
@@ -79,6 +78,8 @@ class Picture:
     svg: str
     caption: str
     description: str  # in words, for readers who cannot see the picture
+    hover: str = ""  # the values that the page shows under the pointer; see hover.py
+    method: str | None = None  # that it shows alone
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,9 @@ class Curve:
 
 def method_styles(methods: Iterable[str]) -> dict[str, Style]:
     return {
-        method: Style(COLOURS[i % len(COLOURS)], DASHES[i % len(DASHES)], MARKERS[i % len(MARKERS)])
+        method: Style(
+            COLOURS[i % len(COLOURS)], DASHES[i % len(DASHES)], MARKERS[i % len(MARKERS)], i
+        )
         for i, method in enumerate(methods)
     }
 
@@ -160,22 +163,26 @@ def learning_curves(
             axes.xaxis.set_major_locator(MaxNLocator(5))
             axes.xaxis.set_major_formatter("{x:,.6g}")
             svg = to_svg(figure, f"{name}-{len(pictures)}")
+        lines = [Line(m, styles[m], c.x, scale * c.mean) for m, c in panel.items()]
         ends = "; ".join(f"{m} ends at {metric.text(c.mean[-1])}" for m, c in panel.items())
-        pictures.append(
-            Picture(svg, f"Faults: {fault}", f"{metric.title} over {axis}, faults {fault}: {ends}.")
-        )
+        said = f"{metric.title} over {axis}, faults {fault}: {ends}."
+        pictures.append(Picture(svg, f"Faults: {fault}", said, hover(axes, lines)))
     return pictures
 
 
 def _draw_curve(axes: Axes, curve: Curve, scale: float, style: Style) -> None:
-    axes.fill_between(
-        curve.x, scale * curve.low, scale * curve.high, color=style.colour, alpha=0.14, lw=0
-    )
-    line = axes.plot(curve.x, scale * curve.mean, color=style.colour, lw=1.7)[0]
+    low, high = scale * curve.low, scale * curve.high
+    axes.fill_between(curve.x, low, high, color=style.colour, alpha=0.14, lw=0, gid=style.gid)
+    draw_line(axes, curve.x, scale * curve.mean, style)
+    # The dot says where training ended.
+    end = curve.x[-1], scale * curve.mean[-1]
+    axes.plot(*end, style.marker, color=style.colour, ms=4, gid=style.gid)
+
+
+def draw_line(axes: Axes, x: Floats, y: Floats, style: Style) -> None:
+    line = axes.plot(x, y, color=style.colour, lw=1.7, gid=style.gid)[0]
     if style.dashes:
         line.set_dashes(style.dashes)
-    # The dot says where training ended.
-    axes.plot(curve.x[-1], scale * curve.mean[-1], style.marker, color=style.colour, ms=4)
 
 
 def final_figures(summary: Summary) -> list[Picture]:
@@ -192,9 +199,15 @@ def final_figures(summary: Summary) -> list[Picture]:
             axes.set(xlim=limits, xlabel=summary.metric.title)
             axes.xaxis.set_major_locator(MaxNLocator(5))
             svg = to_svg(figure, f"final-{len(pictures)}")
-        said = "; ".join(f"{m} {summary.text(cell)}" for m, cell in summary.ranking(fault))
+        ranking, styles = summary.ranking(fault), method_styles(summary.plan.methods)
+        said = "; ".join(f"{m} {summary.text(cell)}" for m, cell in ranking)
+        marks = [
+            Mark(scale * c.mean, styles[m].number, f"{m}\n{summary.text(c)}", styles[m].number)
+            for m, c in ranking
+        ]
         text = f"{summary.metric.title}, faults {fault}: {said or 'no finished runs'}."
-        pictures.append(Picture(svg, f"Faults: {fault}", text))
+        shown = hover(axes, marks=marks, rows=True)
+        pictures.append(Picture(svg, f"Faults: {fault}", text, shown))
     return pictures
 
 
@@ -206,87 +219,16 @@ def _draw_cells(axes: Axes, summary: Summary, fault: str, scale: float) -> None:
         if cell is None:
             continue
         seeds = scale * np.array(cell.values)
-        axes.plot(seeds, [row] * len(seeds), "|", color=style.colour, alpha=0.55, ms=13)
-        spread = scale * (cell.spread or 0.0)
-        axes.errorbar(
-            scale * cell.mean, row, xerr=spread, color=style.colour, fmt=style.marker, ms=6, lw=2
-        )
+        look: dict[str, Any] = {"color": style.colour, "gid": style.gid}
+        axes.plot(seeds, [row] * len(seeds), "|", alpha=0.55, ms=13, **look)
+        mean, spread = scale * cell.mean, scale * (cell.spread or 0.0)
+        axes.plot([mean - spread, mean + spread], [row, row], lw=2, **look)
+        axes.plot(mean, row, style.marker, ms=6, **look)
     axes.set_yticks(range(len(methods)), [clipped(method) for method in methods])
     axes.set_ylim(len(methods) - 0.4, -0.6)
     axes.tick_params(axis="y", length=0, labelcolor=INK)
     axes.grid(axis="y", visible=False)
     axes.spines["left"].set_visible(False)
-
-
-def link_pictures(ledgers: Mapping[str, Sequence[LedgerRow]]) -> dict[str, list[Picture]]:
-    """For each method one picture per kind of content: bytes of each link in training."""
-    sizes = {method: _link_sizes(rows) for method, rows in ledgers.items()}
-    every = [
-        size for kinds in sizes.values() for links in kinds.values() for size in links.values()
-    ]
-    pictures: dict[str, list[Picture]] = {method: [] for method in ledgers}
-    for number, (method, kinds) in enumerate(sizes.items()):
-        for kind, links in kinds.items():
-            with matplotlib.rc_context(RC):
-                figure = _heat_map(links, max(every))
-                svg = to_svg(figure, f"links-{number}-{len(pictures[method])}")
-            total, (sender, receiver) = (
-                bytes_text(sum(links.values())),
-                max(links, key=links.__getitem__),
-            )
-            text = f"{method}, {kind}: {total} in training; most from {sender} to {receiver}."
-            pictures[method].append(Picture(svg, f"{kind} · {total}", text))
-    return pictures
-
-
-def _link_sizes(rows: Sequence[LedgerRow]) -> dict[str, dict[tuple[str, str], int]]:
-    """Kind → (sender, receiver) → bytes in training; between groups where parties are many."""
-    rows = [row for row in rows if row.phase == "training"]
-    labels = party_labels(party for row in rows for party in (row.sender, row.receiver))
-    if len(labels) <= MANY_PARTIES:
-        labels = {party: party for party in labels}
-    kinds: dict[str, dict[tuple[str, str], int]] = {}
-    for row in rows:
-        link = (labels[row.sender], labels[row.receiver])
-        links = kinds.setdefault(row.kind, {})
-        links[link] = links.get(link, 0) + row.bytes
-    return kinds
-
-
-def _heat_map(sizes: Mapping[tuple[str, str], int], largest: int) -> Figure:
-    senders = list(dict.fromkeys(sender for sender, _ in sizes))
-    received = {receiver for _, receiver in sizes}
-    parties = dict.fromkeys([*senders, *(receiver for _, receiver in sizes)])
-    receivers = [party for party in parties if party in received]
-    grid = np.full((len(senders), len(receivers)), np.nan)
-    for (sender, receiver), size in sizes.items():
-        grid[senders.index(sender), receivers.index(receiver)] = size
-    figure, axes = new_panel(0.95 + min(0.3 * len(senders), 3.2))
-    # Square root: links differ by orders of magnitude, and small ones must not vanish.
-    norm = PowerNorm(0.5, vmin=0, vmax=max(largest, 1))
-    axes.pcolormesh(grid, cmap=HEAT, norm=norm, edgecolor="white", linewidth=1.5)
-    if len(receivers) <= 6:
-        for (row, column), size in np.ndenumerate(grid):
-            if not np.isnan(size):
-                centre = (column + 0.5, row + 0.5)
-                text = axes.annotate(
-                    bytes_text(size), centre, fontsize=10 if len(senders) <= 12 else 8
-                )
-                text.set(ha="center", va="center")
-    _name_parties(axes, senders, receivers)
-    return figure
-
-
-def _name_parties(axes: Axes, senders: Sequence[str], receivers: Sequence[str]) -> None:
-    crowded = len(receivers) * max(map(len, receivers)) > 36
-    axes.set_yticks(np.arange(len(senders)) + 0.5, [clipped(s, 14) for s in senders])
-    axes.set_xticks(np.arange(len(receivers)) + 0.5, [clipped(r, 14) for r in receivers])
-    axes.tick_params(axis="x", rotation=90 if crowded else 0)
-    axes.tick_params(length=0, labelcolor=INK, labelsize=10 if len(senders) <= 12 else 7.5)
-    axes.set(xlabel="received by", ylabel="sent by")
-    axes.invert_yaxis()
-    axes.grid(visible=False)
-    axes.spines[:].set_visible(False)
 
 
 def new_panel(height: float, width: float = WIDTH) -> tuple[Figure, Axes]:
@@ -306,7 +248,7 @@ def clipped(name: str, length: int = 22) -> str:
 
 def to_svg(figure: Figure, name: str) -> str:
     """SVG for a page: no header, no addresses, ids that begin with `name`, the page's font, short
-    paths."""
+    paths. What a method draws has `data-method`, its number, in place of an id."""
     buffer = io.StringIO()
     unsigned = {"Date": None, "Creator": None, "Format": None, "Type": None}
     with matplotlib.rc_context({"svg.hashsalt": name}):
@@ -318,6 +260,7 @@ def to_svg(figure: Figure, name: str) -> str:
     svg = re.sub(r"font: (?:\d+ )?([\d.]+)px [^;\"]*|font-family: [^;\"]*; ", _font_size, svg)
     svg = re.sub(r' d="[^"]*"', lambda path: re.sub(r"(\.\d\d)\d+", r"\1", path[0]), svg)
     svg = re.sub(r' (?:width|height)="[\d.]+pt"', "", svg, count=2)
+    svg = re.sub(r' id="method(\d+)"', r' data-method="\1"', svg)
     return re.sub(r'( id="|url\(#|href="#)', rf"\g<1>{name}-", svg)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from colonnade.common.curves import Curves, read_curves
 from colonnade.common.explanations import read_explanations
 from colonnade.common.results import (
     CONFIG,
@@ -26,8 +27,11 @@ from colonnade.common.results import (
 )
 from colonnade.errors import InputError
 from colonnade.experiments import explanation_page, plots
+from colonnade.experiments.answer_plots import ALONE, OVERLAID
+from colonnade.experiments.exports import runs_csv, write_tables
 from colonnade.experiments.findings import lead, verdict
 from colonnade.experiments.leads import leads_grid, time_line
+from colonnade.experiments.link_plots import link_pictures
 from colonnade.experiments.page import write_page
 from colonnade.experiments.privacy_grid import privacy_grid
 from colonnade.experiments.table import (
@@ -71,9 +75,8 @@ def write_report(folder: Path) -> Path:
     read = _read(folder)
     summary, plan, results = read.summary, read.plan, read.results
     verdicts = [Markup(text) for fault in plan.faults if (text := verdict(summary, fault))]
-    others = [name for name in measured(results) if name != summary.metric.name]
     tested = any(summary.ranking(fault) for fault in plan.faults)  # there may be no test rows
-    grids = [summary.grid(), cost_grid(results, plan), privacy_grid(results, plan)]
+    grids, other_metrics = _grids(read)
     return write_page(
         folder,
         "report.html",
@@ -87,9 +90,11 @@ def write_report(folder: Path) -> Path:
         planned=plan.runs,
         seeds=plan.seeds,
         results=plots.final_figures(summary) if tested else [],
-        grids=[grid for grid in grids if grid is not None],
-        other_metrics=[summarise(results, plan, name).grid() for name in others],
+        grids=grids,
+        other_metrics=other_metrics,
         styles=plots.method_styles(plan.methods),
+        numbers={method: number for number, method in enumerate(plan.methods)},
+        answers=_answers(read),
         while_predicting=_while_predicting(read),
         curves=_curves(read),
         leads=_leads(read),
@@ -97,6 +102,23 @@ def write_report(folder: Path) -> Path:
         explanations=_explanations(folder),
         config=read.config_text,
     )
+
+
+def export_tables(folder: Path, *, as_csv: bool, as_latex: bool) -> list[Path]:
+    """Write the tables of the report, and with `as_csv` every run, into `tables/`."""
+    read = _read(folder)
+    grids, others = _grids(read)
+    runs = runs_csv(read.results)
+    return write_tables(folder, [*grids, *others], runs, as_csv=as_csv, as_latex=as_latex)
+
+
+def _grids(folder: Folder) -> tuple[list[Grid], list[Grid]]:
+    """The tables of the results, and those of the metrics that do not decide."""
+    results, plan, decides = folder.results, folder.plan, folder.summary.metric.name
+    grids = [folder.summary.grid(), cost_grid(results, plan), privacy_grid(results, plan)]
+    others = [name for name in measured(results) if name != decides]
+    found = [summarise(results, plan, name).grid() for name in others]
+    return [grid for grid in grids if grid is not None], found
 
 
 def _for_example(path: Path) -> str:
@@ -169,6 +191,32 @@ def _curves(folder: Folder) -> dict[str, list[plots.Picture]]:
     return found
 
 
+def _answers(folder: Folder) -> list[tuple[str, str, bool, Any]]:
+    """Title, caption, whether methods share a picture, and the pictures: a list, one per kind of
+    faults; or by kind of faults, one per method."""
+    plan, styles = folder.plan, plots.method_styles(folder.plan.methods)
+    runs: dict[str, dict[str, list[Curves]]] = {fault: {} for fault in plan.faults}
+    by_key = {result.key: result.run for result in folder.results}
+    for fault, method, seed in product(plan.faults, plan.methods, plan.seeds):
+        if (run := by_key.get((method, fault, seed))) and (one := read_curves(folder.path, run)):
+            runs[fault].setdefault(method, []).append(one)
+    sections: list[tuple[str, str, bool, Any]] = []
+    for i, (title, caption, draw) in enumerate(OVERLAID):
+        drawn = [draw(runs[f], styles, f, f"over{i}-{n}") for n, f in enumerate(plan.faults)]
+        sections.append((title, caption, True, [one for one in drawn if one]))
+    for i, (title, caption, draw) in enumerate(ALONE):
+        panels = {
+            f: [
+                draw(m, found, f, f"alone{i}-{n}-{styles[m].number}")
+                for m, found in runs[f].items()
+            ]
+            for n, f in enumerate(plan.faults)
+        }
+        some = {f: [one for one in drawn if one] for f, drawn in panels.items()}
+        sections.append((title, caption, False, {f: drawn for f, drawn in some.items() if drawn}))
+    return [section for section in sections if section[3]]
+
+
 def _while_predicting(folder: Folder) -> list[plots.Picture]:
     """Curves over the batches of the test, for catastrophes that strike while rows are
     predicted."""
@@ -210,7 +258,7 @@ def _links(folder: Folder) -> dict[str, tuple[list[plots.Picture], Grid]]:
     runs = _first_runs(folder)
     ledgers = {method: read_ledger(folder.path, run.run) for method, run in runs.items()}
     ledgers = {method: rows for method, rows in ledgers.items() if rows}
-    drawn = plots.link_pictures(ledgers)
+    drawn = link_pictures(ledgers)
     return {m: (drawn[m], ledger_grid(ledgers[m], _caption(runs[m]))) for m in ledgers}
 
 

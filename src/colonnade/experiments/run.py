@@ -16,11 +16,14 @@ import safetensors.torch
 import torch
 
 from colonnade.algorithms import registry
+from colonnade.common.curves import write_curves
 from colonnade.common.processes import one_thread
 from colonnade.common.results import Result, write_lines
+from colonnade.common.tracking import Tracked, Tracking
 from colonnade.data import VerticalData, load
 from colonnade.errors import ColonnadeError
 from colonnade.experiments.config import Experiment
+from colonnade.experiments.live_file import LiveFile
 from colonnade.learning.algorithm import Algorithm
 from colonnade.learning.metrics import Metric
 from colonnade.learning.settings import Settings
@@ -81,6 +84,13 @@ class RunSpec:
         """Equal for runs that train the same models."""
         return self.settings.training(), self.fault.training(), self.seed
 
+    @property
+    def facts(self) -> dict[str, Any]:
+        """For those who watch."""
+        method, faults = self.settings.name, self.fault.name
+        title = f"{method} · {faults} · seed {self.seed}"
+        return {"title": title, "method": method, "faults": faults, "seed": self.seed}
+
 
 @one_thread()
 def train_and_test(
@@ -88,24 +98,74 @@ def train_and_test(
     specs: Sequence[RunSpec],
     folder: Path,
     progress: Progress = lambda share: None,
+    track: Sequence[str] = (),
 ) -> list[Result | ColonnadeError]:
     """Train the models of these runs once, test each run, and write curves, ledgers and models. The
-    caller writes the results. `specs`: runs that train the same models."""
+    caller writes the results. `specs`: runs that train the same models. `track`: with which
+    trackers; see tracking.py."""
+    tracking = Tracking(track, tracked(experiment, specs, folder))
+    try:
+        results = _train_and_test(experiment, specs, folder, progress, tracking)
+    except BaseException as error:
+        tracking.end({}, f"{type(error).__name__}: {error}")
+        raise
+    tracking.end(*figures(results))
+    return results
+
+
+def _train_and_test(
+    experiment: Experiment,
+    specs: Sequence[RunSpec],
+    folder: Path,
+    progress: Progress,
+    tracking: Tracking,
+) -> list[Result | ColonnadeError]:
     first = specs[0]
     data = load(experiment.data, first.seed)
     warm_up()
     started = time.perf_counter()
     facts = {"topology": experiment.network.graph, "delays": experiment.network.delays}
     algorithm, net = build(first.settings, data, first.seed, fault=first.fault, **facts)
-    curve = Curve(net)
+    curve = Curve(net, tracking)
+    facts = {**first.facts, "rounds": algorithm.total_rounds}
+    live = LiveFile(folder, first.run, net, algorithm.outside, **facts)
+    live.points = curve.points
     algorithm.training.watch = curve.add
     if experiment.stop_at_target:
         algorithm.training.target = experiment.target
-    net.watch = lambda round: _tell(progress, round, algorithm.total_rounds)
-    drive(algorithm.train(net))
+    look = lambda: live.look(lambda: algorithm.training.rounds_done(net))  # noqa: E731
+    net.watch = lambda round: (look(), _tell(progress, round, algorithm.total_rounds))[1]
+    net.watch_side_by_side = lambda child: look()
+    try:
+        drive(algorithm.train(net))
+    finally:
+        live.end()
     took = time.perf_counter() - started
     trained = (algorithm, net, curve, data, took, folder)
     return [attempted(lambda spec=spec: _tested(experiment, spec, *trained)) for spec in specs]
+
+
+def tracked(experiment: Experiment, specs: Sequence[RunSpec], folder: Path) -> Tracked:
+    """The training of these runs as a tracker knows it: with the settings of the first run."""
+    first, table = specs[0], experiment.table()
+    method = next(m for m in table["methods"] if m["name"] == first.settings.name)
+    fault = next(f for f in table["faults"] if f["name"] == first.fault.name)
+    settings = {"method": method, "faults": fault, "seed": first.seed, "data": table["data"]}
+    settings["network"] = table.get("network", {})
+    return Tracked(folder, experiment.name, first.run, first.facts["title"], settings)
+
+
+def figures(results: Sequence[Result | ColonnadeError]) -> tuple[dict[str, Any], str]:
+    """What is tracked in the end: metrics and costs, or why there are none. Several runs that share
+    a training have their method and faults before the names of their metrics."""
+    done = [result for result in results if isinstance(result, Result)]
+    if not done:
+        return {}, str(results[0])
+    found: dict[str, Any] = {f"cost/{key}": value for key, value in done[0].cost.items()}
+    for result in done:
+        before = f"{result.method} · {result.faults}/" if len(done) > 1 else ""
+        found |= {f"{before}{key}": value for key, value in result.metrics.items()}
+    return found, ""
 
 
 def attempted(work: Callable[[], T]) -> T | ColonnadeError:
@@ -134,7 +194,10 @@ def _tested(
     spent, releases = net.now, algorithm.releases
     if releases is not None:
         releases.left.tested = 0  # releases in the tests of other runs do not count in this one
+    algorithm.curves = None
     metrics = drive(algorithm.evaluate(net))
+    if algorithm.curves is not None:
+        write_curves(folder, spec.run, algorithm.curves)
     if experiment.summarise and metrics and not algorithm.pooled:
         from colonnade.experiments.fewer_parties import summaries  # which runs trainings itself
 
@@ -190,14 +253,16 @@ def _tell(progress: Progress, round: int, total: int) -> None:
 class Curve:
     """The points of a run's training curve."""
 
-    def __init__(self, net: Network) -> None:
-        self.net = net
+    def __init__(self, net: Network, tracking: Tracking | None = None) -> None:
+        self.net, self.tracking = net, tracking
         self.points: list[dict[str, float]] = []
 
     def add(self, point: Point) -> None:
         place = {"round": point.round, "epoch": point.epoch}
         spent = {"virtual_seconds": self.net.now, "bytes": self.net.ledger.total(*LEARNING)[1]}
         self.points.append({**place, **spent, **point.metrics})
+        if self.tracking is not None:
+            self.tracking.point(self.points[-1])
         if not math.isfinite(point.metrics.get("train_loss", 0.0)):
             raise ColonnadeError(
                 f"the loss is not a number any more in epoch {point.epoch}; try a smaller lr"

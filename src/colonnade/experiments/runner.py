@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,12 +19,15 @@ from typing import Any, Protocol
 import msgspec
 
 from colonnade.algorithms import is_local
+from colonnade.common.curves import CURVES
 from colonnade.common.explanations import EXPLANATIONS
+from colonnade.common.live import LIVE
 from colonnade.common.processes import die_with_parent, one_thread
 from colonnade.common.results import (
     CONFIG,
     FAILURES,
     RESULTS,
+    TABLES,
     Failure,
     Result,
     append_failure,
@@ -34,6 +37,7 @@ from colonnade.common.results import (
     write_results,
 )
 from colonnade.common.toml import prefixed
+from colonnade.common.tracking import MLFLOW, TENSORBOARD, check_trackers
 from colonnade.common.user_code import FACTORIES
 from colonnade.data import load
 from colonnade.errors import ColonnadeError, InputError
@@ -137,10 +141,13 @@ def run_experiment(
     fresh: bool = False,
     observer: Observer | None = None,
     source: str = "experiment",
+    track: Sequence[str] = (),
 ) -> Outcome:
-    """Run what is not done yet. Finished runs are safe at any moment. `source`: named in errors."""
+    """Run what is not done yet. Finished runs are safe at any moment. `source`: named in errors.
+    `track`: "tensorboard", "mlflow"; see tracking.py."""
     if jobs < 1:
         raise InputError(f"jobs = {jobs}: expected 1 or more")
+    check_trackers(track)
     try:
         for caution in check(experiment):
             log.warning("%s", caution)
@@ -148,6 +155,7 @@ def run_experiment(
         raise InputError(f"{source}: {error}") from None
     prepare(experiment, folder, fresh)
     (folder / FAILURES).unlink(missing_ok=True)  # they are tried again
+    shutil.rmtree(folder / LIVE, ignore_errors=True)  # of a command that was killed
     finished = {result.key: result for result in read_results(folder)}
     if finished:
         write_results(folder, list(finished.values()))  # without a line cut off by an interruption
@@ -168,9 +176,12 @@ def run_experiment(
         observer.finish(run.name)
 
     if jobs == 1 or len(work) == 1 or not portable(experiment):
-        _inline(experiment, work, folder, observer, keep)
+        _inline(Setting(experiment, folder, track), work, observer, keep)
     else:
-        _in_processes(experiment, work, folder, min(jobs, len(work) or 1), observer, keep)
+        setting = Setting(experiment, folder, track)
+        _in_processes(setting, work, min(jobs, len(work) or 1), observer, keep)
+    with suppress(OSError):
+        (folder / LIVE).rmdir()  # empty, unless another command works there
     ordered = [finished[key] for run in runs if (key := run.key(experiment)) in finished]
     write_results(folder, ordered)  # in the order of the grid, whichever run ended first
     return Outcome(experiment, folder, ordered, failures)
@@ -214,7 +225,8 @@ def prepare(experiment: Experiment, folder: Path, fresh: bool) -> None:
             f"{folder}: is not empty and holds no experiment; choose another with --out"
         )
     if fresh and config.exists():
-        for part in ("history", "ledger", "course", "leads", "turns", "models", EXPLANATIONS):
+        folders = ("history", "ledger", "course", CURVES, "leads", "turns", "models", EXPLANATIONS)
+        for part in (*folders, TABLES, TENSORBOARD, MLFLOW):
             shutil.rmtree(folder / part, ignore_errors=True)
         for part in (RESULTS, FAILURES, "report.html"):
             (folder / part).unlink(missing_ok=True)
@@ -225,31 +237,39 @@ def prepare(experiment: Experiment, folder: Path, fresh: bool) -> None:
         raise InputError(f"{folder}: cannot be written ({error.strerror})") from error
 
 
+@dataclass(frozen=True)
+class Setting:
+    """What all runs have in common."""
+
+    experiment: Experiment
+    folder: Path
+    track: Sequence[str]
+
+
 def _inline(
-    experiment: Experiment,
+    setting: Setting,
     work: Sequence[Bundle],
-    folder: Path,
     observer: Observer,
     keep: Callable[[Run, Result | ColonnadeError], None],
 ) -> None:
     for runs in work:
         tell = lambda share, name=runs[0].name: observer.advance(name, share)  # noqa: E731
-        for run, outcome in zip(runs, _attempt(experiment, runs, folder, tell), strict=True):
+        for run, outcome in zip(runs, _attempt(setting, runs, tell), strict=True):
             keep(run, outcome)
 
 
 def _in_processes(
-    experiment: Experiment,
+    setting: Setting,
     work: Sequence[Bundle],
-    folder: Path,
     jobs: int,
     observer: Observer,
     keep: Callable[[Run, Result | ColonnadeError], None],
 ) -> None:
     context = multiprocessing.get_context("spawn")
     news: Any = context.Queue()
-    config = msgspec.json.encode(experiment.table())
-    pool = ProcessPoolExecutor(jobs, context, _start_worker, (config, str(folder), news))
+    config = msgspec.json.encode(setting.experiment.table())
+    facts = (config, str(setting.folder), tuple(setting.track), news)
+    pool = ProcessPoolExecutor(jobs, context, _start_worker, facts)
     try:
         with _ignoring_ctrl_c():  # workers ignore it from their start: the parent handles it
             futures: dict[Future[Any], Bundle] = {pool.submit(_work, runs): runs for runs in work}
@@ -299,23 +319,24 @@ def _drain(queue: Any) -> Iterator[tuple[str, float]]:
 _worker: dict[str, Any] = {}
 
 
-def _start_worker(config: bytes, folder: str, news: Any) -> None:
+def _start_worker(config: bytes, folder: str, track: Sequence[str], news: Any) -> None:
     die_with_parent()
     experiment = parse_experiment(msgspec.json.decode(config), "experiment")
-    _worker.update(experiment=experiment, folder=Path(folder), news=news)
+    _worker.update(setting=Setting(experiment, Path(folder), track), news=news)
 
 
 def _work(runs: Bundle) -> Sequence[Result | ColonnadeError]:
     news = _worker["news"]
     tell = lambda share: news.put((runs[0].name, share))  # noqa: E731
-    return _attempt(_worker["experiment"], runs, _worker["folder"], tell)
+    return _attempt(_worker["setting"], runs, tell)
 
 
 def _attempt(
-    experiment: Experiment, runs: Bundle, folder: Path, progress: Callable[[float], None]
+    setting: Setting, runs: Bundle, progress: Callable[[float], None]
 ) -> Sequence[Result | ColonnadeError]:
+    experiment, folder = setting.experiment, setting.folder
     specs = [run.spec(experiment) for run in runs]
-    outcome = attempted(lambda: train_and_test(experiment, specs, folder, progress))
+    outcome = attempted(lambda: train_and_test(experiment, specs, folder, progress, setting.track))
     return [outcome] * len(runs) if isinstance(outcome, ColonnadeError) else outcome
 
 

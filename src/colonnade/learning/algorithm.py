@@ -19,11 +19,13 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
+from colonnade.common.curves import Curves
 from colonnade.common.seeds import seed_of, seeded
 from colonnade.common.user_code import Source
 from colonnade.data.partition import VerticalData
 from colonnade.errors import InputError
 from colonnade.learning import checkpoint
+from colonnade.learning.curves import curves_of
 from colonnade.learning.declare import (
     EVERYONE,
     Columns,
@@ -95,6 +97,7 @@ class Algorithm(ABC):
         self.own_code: Mapping[str, Source] = {}  # which code of the user's own runs here
         self.labels_are_told = False  # real parties say which rows they have labels of
         self.course: list[float] = []  # the last test, batch by batch: `goal.by_row` of it
+        self.curves: Curves | None = None  # of the last test
         self.loss: Loss = task.goal.training_loss(torch.zeros(0, dtype=torch.int64))
         self.training = self.control(self)
         self.set.check(task)
@@ -405,9 +408,11 @@ class Algorithm(ABC):
     def measure(
         self, outputs: Tensor, y: Tensor, part: str, *, everything: bool = True
     ) -> dict[str, float]:
-        """Metrics of a head's outputs; see `Goal.measure`."""
+        """Metrics of a head's outputs; see `Goal.measure`. Those of a test also set `curves`."""
         scale = self.label_scale[1]
         answers = self.unscaled(outputs)
+        if part == "test":
+            self.curves = curves_of(answers, y, self.task.classes)
         return self.task.goal.measure(answers, y, part, everything=everything, scale=scale)
 
     @property

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import msgspec
 import numpy as np
@@ -39,6 +39,8 @@ When = Literal["training", "inference", "always"]
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """No fault at all; the base of all kinds."""
+
+    struck: ClassVar[str | None] = None  # the role of parties that it strikes; None: links, or none
 
     name: str
     when: When = "training"
@@ -123,6 +125,8 @@ class Client(DownUp, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A column holder dies with `down` and returns with `up`, drawn at each forward or backward
     call."""
 
+    struck: ClassVar[str | None] = "client"
+
     def sampler(self, seed: int, groups: Sequence[Group], settled: bool = False) -> Sampler:
         struck = _playing("client", groups)
         return PartyFaults(self.chain(seed, settled), struck, every_round=False)
@@ -130,6 +134,8 @@ class Client(DownUp, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 class Aggregator(DownUp, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A server or aggregator dies with `down` and returns with `up`, drawn once per round."""
+
+    struck: ClassVar[str | None] = "aggregator"
 
     def sampler(self, seed: int, groups: Sequence[Group], settled: bool = False) -> Sampler:
         struck = _playing("aggregator", groups)
@@ -139,6 +145,8 @@ class Aggregator(DownUp, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Device(Absence, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A device is absent with probability `rate`: anew each round, or with `stay` as a Markov
     chain."""
+
+    struck: ClassVar[str | None] = "client"
 
     def sampler(self, seed: int, groups: Sequence[Group], settled: bool = False) -> Sampler:
         return PartyFaults(
@@ -157,6 +165,8 @@ class Communication(Absence, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class Catastrophe(Fault, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """In round `at` each column holder is lost with probability `rate`; the lost ones return one
     after the other, spread evenly over the following `recovery` rounds (0: never)."""
+
+    struck: ClassVar[str | None] = "client"
 
     at: int
     rate: float

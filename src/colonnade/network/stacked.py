@@ -50,6 +50,9 @@ class StackedNetwork(Network):
         self._free = np.zeros(len(world.parties), dtype=np.int64)
         self._members: dict[Group, np.ndarray] = {}
         self._under_way: dict[tuple[str, str, str], list[_UnderWay]] = {}
+        # By kind and groups, the newest exchange of the training: what arrived; None: everything.
+        # For those who watch; shared by programs side by side.
+        self.newest: dict[tuple[str, Group, Group], tuple[Links, np.ndarray | None]] = {}
 
     def here(self, group: Group) -> Sequence[int]:
         return range(len(group))
@@ -112,11 +115,14 @@ class StackedNetwork(Network):
     def _beside(self, program: str) -> Self:
         child = type(self)(self.world, program, self.clock)
         child._time, child._free = self._time.copy(), self._free
+        child.newest = self.newest
         return child
 
     async def _exchange(self, parcel: Parcel, passage: Passage) -> Inbox:
         links, chosen, size = parcel.links, parcel.chosen(), parcel.bytes
         self.ledger.add(self.phase, parcel.channel.kind, links, _both(passage.sent, chosen), size)
+        if self.phase in ("training", "supervision"):
+            self.newest[parcel.channel.kind, links.src, links.dst] = links, passage.arrived
         comes = passage.arrived is None or bool((passage.arrived & links.real).any())
         if comes:  # else nobody waits for the senders
             await self._until_ready(links.src)

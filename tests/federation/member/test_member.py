@@ -13,6 +13,7 @@ import torch
 from msgspec.structs import astuple
 
 from colonnade.algorithms import registry
+from colonnade.common.curves import read_curves
 from colonnade.common.results import read_ledger
 from colonnade.errors import ColonnadeError, InputError
 from colonnade.experiments.report import write_report
@@ -78,6 +79,8 @@ def test_without_faults_a_federation_is_the_experiment(name: str, tmp_path: Path
     assert result is not None
     if fed.leader:  # else each has a result of its own
         assert result.metrics == pytest.approx(one.metrics)
+        with_curves = [p for p in fed.members if read_curves(tmp_path / p, result.run)]
+        assert with_curves == [fed.leader]  # what is made of labels stays where they are
     tellers = [fed.leader] if fed.leader else fed.members
     told = [
         (r.phase, r.sender, r.receiver, r.kind, r.messages, r.bytes)

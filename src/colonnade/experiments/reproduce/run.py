@@ -19,10 +19,11 @@ from colonnade.data.datasets import load_raw
 from colonnade.errors import InputError
 from colonnade.experiments.config import parse_experiment
 from colonnade.experiments.explain import Ask, explain_every_run
+from colonnade.experiments.exports import write_tables
 from colonnade.experiments.page import REPORT
 from colonnade.experiments.reproduce import DOCUMENT, find, registry
 from colonnade.experiments.reproduce.assess import Assessment, Evidence, assess
-from colonnade.experiments.reproduce.present import document
+from colonnade.experiments.reproduce.present import document, figure_grid
 from colonnade.experiments.reproduce.study import SCALES, SMOKE, Part, Reproduction, Scale, Study
 from colonnade.experiments.runner import NoObserver, Observer, grid, run_experiment
 
@@ -96,6 +97,11 @@ class Reproduced:
 
         _write(self.folder, self.document())
         return write_report(self)
+
+    def export_tables(self, *, as_csv: bool, as_latex: bool) -> list[Path]:
+        """Write the tables, ours with the paper's, into `tables/`; returns their paths."""
+        grids = [figure_grid(assessment) for assessment in self.assessments]
+        return write_tables(self.folder, grids, None, as_csv=as_csv, as_latex=as_latex)
 
 
 def reproduce(

@@ -5,12 +5,15 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from colonnade.common.curves import CURVES
 from colonnade.common.explanations import EXPLANATIONS
 from colonnade.common.files import PARTIAL
-from colonnade.common.results import CONFIG, RESULTS
+from colonnade.common.results import CONFIG, RESULTS, TABLES
+from colonnade.common.tracking import MLFLOW, TENSORBOARD
 
 LOCK, STATUS, LOG, RELEASED = "lock", "status.json", "log.txt", "released.json"
-KEPT = ("checkpoints", "history", "ledger", "models", EXPLANATIONS)  # folders
+MADE = (CURVES, EXPLANATIONS, TABLES, TENSORBOARD, MLFLOW)
+KEPT = ("checkpoints", "history", "ledger", "models", *MADE)  # folders
 WRITTEN = (CONFIG, RESULTS, STATUS, "report.html", "code.json", LOG, LOCK, RELEASED)  # files
 
 

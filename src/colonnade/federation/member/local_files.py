@@ -11,6 +11,7 @@ import tomli_w
 
 from colonnade.common.party_names import AUTHORITY
 from colonnade.common.private_files import private
+from colonnade.common.results import FEDERATION
 from colonnade.common.toml import Table, read_toml
 from colonnade.common.user_code import FACTORIES, code_folder
 from colonnade.errors import InputError
@@ -19,7 +20,7 @@ from colonnade.federation.keys.certificates import make_authority, make_certific
 from colonnade.federation.keys.identity import Identity
 from colonnade.federation.member.folder import clear
 
-FEDERATION, KEYS = "federation.toml", "keys"
+KEYS = "keys"
 
 
 def prepare(federation: Federation, source: Path, folder: Path) -> None:

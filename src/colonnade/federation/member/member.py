@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import torch
 
 from colonnade.federation.member.answers import Answer, Question
@@ -121,6 +122,8 @@ class Member(TrainingMember):
         if releases is not None:
             notes, privacy = list(dict.fromkeys([*notes, *releases.notes()])), releases.facts()
         self.state.result = self.record.result(metrics, rounds, notes, privacy)
+        if (curves := self.algorithm.curves) is not None:
+            self.record.curves = msgspec.structs.replace(curves, names=list(self.own.classes))
         self.keeping.attempt(self.record.keep)
 
     # -- who has a part in it ---------------------------------------------------------------------

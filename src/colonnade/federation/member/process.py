@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import logging
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 
 from rich.console import Console
 
 from colonnade.common.private_files import private
 from colonnade.common.processes import one_thread
+from colonnade.common.tracking import check_trackers
+from colonnade.errors import InputError
 from colonnade.federation.agreement.party_file import PartyFile
 from colonnade.federation.member.background_writer import BackgroundWriter
 from colonnade.federation.member.folder import of_a_party
@@ -28,8 +31,14 @@ from colonnade.network.transport.zenoh import Place, ZenohTransport, log_reasons
 log = logging.getLogger(__name__)
 
 
-def join(party: PartyFile, console: Console, *, once: bool = False) -> Member:
-    """Take part until it is over, or until Ctrl-C. What is wrong is told before anyone connects."""
+def join(
+    party: PartyFile, console: Console, *, once: bool = False, track: Sequence[str] = ()
+) -> Member:
+    """Take part until it is over, or until Ctrl-C. What is wrong is told before anyone connects.
+    `track`: with which trackers; see tracking.py."""
+    check_trackers(track)
+    if track and party.party not in party.federation.label_holders:
+        raise InputError(f"--track: {party.party} has no labels, and so no curve to track")
     party.check()
     own = read_own(party)
     log_reasons()
@@ -38,13 +47,16 @@ def join(party: PartyFile, console: Console, *, once: bool = False) -> Member:
         only_one(party.folder, party.party),
         end_noted(party.folder, party.party),
     ):
-        return _live(party, own, console, once)
+        return _live(party, own, console, once, track)
 
 
-def _live(party: PartyFile, own: OwnData, console: Console, once: bool) -> Member:
+def _live(
+    party: PartyFile, own: OwnData, console: Console, once: bool, track: Sequence[str]
+) -> Member:
     clock = WallClock()
     quota = Quota(party.federation.network.quota_bytes, own=party.party)
     transport = ZenohTransport(place_of(party), clock, quota)
+    member: Member | None = None
     try:
         member = member_kind(party.federation)(
             party.federation,
@@ -58,6 +70,8 @@ def _live(party: PartyFile, own: OwnData, console: Console, once: bool) -> Membe
         kept = member.keeping
         kept.background, kept.stopwatch = BackgroundWriter(kept.trouble), time.perf_counter
         serve(member, transport)
+        if track:
+            member.record.track(track)
         with one_thread(), StatusLine(member, console) as line:
             try:
                 clock.run((party.party, member.live()), ("status", line.keep_up()))
@@ -66,6 +80,8 @@ def _live(party: PartyFile, own: OwnData, console: Console, once: bool) -> Membe
                 raise
         return member
     finally:
+        if member is not None and member.record.tracking is not None:
+            member.record.tracking.end({}, "left before the end")
         transport.close()
 
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import tomli_w
 
+from colonnade.common.curves import Curves, write_curves
 from colonnade.common.results import (
     CONFIG,
     LedgerRow,
@@ -26,6 +27,7 @@ from colonnade.common.results import (
     write_results,
 )
 from colonnade.common.toml import Table
+from colonnade.common.tracking import Tracked, Tracking
 from colonnade.errors import InputError
 from colonnade.federation.agreement.federation import Federation
 from colonnade.learning.training import Point
@@ -48,6 +50,8 @@ class Record:
         ] = {}  # ledgers that others sent at the end
         self.points = read_history(folder, self.run)
         self.unwritten: Result | None = None  # of the test, until it is on the disk
+        self.curves: Curves | None = None  # of the test, likewise
+        self.tracking: Tracking | None = None  # at a label holder, if asked for
         self.begun = time.monotonic()
         self.spent = max((float(point["virtual_seconds"]) for point in self.points), default=0.0)
 
@@ -55,6 +59,14 @@ class Record:
     def seconds(self) -> float:
         """Seconds since the training began, without those in which this party was not running."""
         return self.spent + time.monotonic() - self.begun
+
+    def track(self, names: Sequence[str]) -> None:
+        """Begin to track the training, with what is known of it from before a restart."""
+        settings = self.federation.table()
+        tracked = Tracked(self.folder, self.federation.name, self.run, self.run, settings)
+        self.tracking = Tracking(names, tracked)
+        for point in self.points:
+            self.tracking.point(point)
 
     def begin(self) -> None:
         """Make the output folder and write `config.toml`."""
@@ -79,12 +91,17 @@ class Record:
         spent = {"virtual_seconds": round(self.seconds, 3), "bytes": self._sent()[1]}
         earlier = [p for p in self.points if p["round"] < point.round]
         self.points = [*earlier, {**place, **spent, **point.metrics}]
+        if self.tracking is not None:
+            self.tracking.point(self.points[-1])
 
     def keep(self) -> None:
         """Write the ledger, the training curve, and the result if there is one."""
         write_lines(self.folder / "ledger" / f"{self.run}.jsonl", self.rows())
         if self.points:
             write_lines(self.folder / "history" / f"{self.run}.jsonl", self.points)
+        if self.curves is not None:
+            write_curves(self.folder, self.run, self.curves)
+            self.curves = None
         if self.unwritten is not None:
             write_results(self.folder, [self.unwritten])
             self.unwritten = None
@@ -119,6 +136,8 @@ class Record:
         numbers = {key: value if math.isfinite(value) else None for key, value in metrics.items()}
         cell = self.federation.method.name, AS_IT_HAPPENED, self.federation.seed
         self.unwritten = Result(*cell, self.run, numbers, cost, tuple(notes), privacy)
+        if self.tracking is not None:
+            self.tracking.end({**numbers, **{f"cost/{key}": value for key, value in cost.items()}})
         return self.unwritten
 
     def _sent(self) -> tuple[int, int]:

@@ -1,0 +1,1 @@
+"""`colonnade watch`: a page on this machine that follows a simulation or a real federation."""
