@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import zlib
+
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
@@ -62,6 +65,24 @@ def parts_by(
     sizes = np.bincount(place)
     order = numpy_stream(seed, "split", "groups").permutation(len(names))
     return _cut(order, sizes, test, validation)[place]
+
+
+def packed_parts(parts: Parts) -> str:
+    """As text, to be told to other parties."""
+    return base64.b64encode(zlib.compress(parts.tobytes(), 9)).decode()
+
+
+def unpacked_parts(text: str, rows: int) -> Parts:
+    """For exactly so many rows; whatever is not that is an error."""
+    try:
+        opened = zlib.decompressobj()
+        raw = opened.decompress(base64.b64decode(text, validate=True), rows + 1)
+    except (ValueError, zlib.error) as error:
+        raise InputError(f"rows.parts: cannot be read ({error}).") from error
+    parts = np.frombuffer(raw, dtype=np.int8)
+    if len(parts) != rows or not np.isin(parts, range(4)).all():
+        raise InputError(f"rows.parts: expected one part for each of {rows:,} rows.")
+    return parts
 
 
 def _given(values: Column, where: str) -> Parts:

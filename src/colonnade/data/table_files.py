@@ -7,6 +7,8 @@ import lzma
 import math
 import zipfile
 import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,8 @@ from colonnade.data.raw import COUNTING, Array, columns_of
 from colonnade.errors import InputError
 
 KINDS = {".npz": "NumPy", ".csv": "CSV", ".parquet": "Parquet"}
+LARGE = 2**28  # bytes of a table in memory; Parquet files of more are read in parts
+CHUNK = 2**25  # bytes of such a part
 NOT_NPZ = (
     OSError,
     ValueError,
@@ -107,6 +111,79 @@ def read_parquet(path: Path, called: str | None = None) -> dict[str, Column]:
     if not frame.height:
         raise InputError(f"{called or path}: is empty; expected data rows.")
     return {series.name: series_cells(series) for series in frame.get_columns()}
+
+
+class ParquetColumns(Mapping[str, Column]):
+    """The columns of a Parquet file that is not read as a whole: one column at a time, or some rows
+    of several."""
+
+    def __init__(self, path: Path, called: str | None = None) -> None:
+        self.path, self.called = path, called or str(path)
+        self._polars = needed("polars", self.called, "reading Parquet")
+        self.names = tuple(self._read(lambda: self._polars.read_parquet_schema(path)))
+        counted = self._polars.scan_parquet(path).select(self._polars.len())
+        self.rows = int(self._read(lambda: counted.collect().item()))
+        if not self.rows:
+            raise InputError(f"{self.called}: is empty; expected data rows.")
+
+    @property
+    def large(self) -> bool:
+        """Whether it should not be read as a whole."""
+        return self.rows * len(self.names) * 8 > LARGE
+
+    def __getitem__(self, name: str) -> Column:
+        if name not in self.names:
+            raise KeyError(name)
+        frame = self._read(lambda: self._polars.read_parquet(self.path, columns=[name]))
+        return series_cells(frame.to_series(0))
+
+    def chunks(self, names: Sequence[str]) -> Iterator[dict[str, Column]]:
+        """These columns, some rows at a time, from the first to the last."""
+        size = max(1, CHUNK // (8 * max(1, len(names))))
+        scan = self._polars.scan_parquet(self.path).select(list(names))
+        for start in range(0, self.rows, size):
+            part = scan.slice(start, size)
+            frame = self._read(part.collect)
+            yield {one.name: series_cells(one) for one in frame.get_columns()}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def _read(self, read: Callable[[], Any]) -> Any:
+        try:
+            return read()
+        except (OSError, self._polars.exceptions.PolarsError) as error:
+            raise InputError(_unreadable(self.called, "a Parquet file", error)) from error
+
+
+@contextmanager
+def opened(path: Path, query: str | None, folder: Path) -> Iterator[Mapping[str, Column]]:
+    """The columns of a file; those of a large Parquet file, or of a large result of a query, are
+    read when they are asked for. `folder`: for the result of a query, within the block."""
+    stamp(path, query)
+    source = path
+    if query is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        source = folder / "query.parquet"
+        sql.copy_result(path, query, source)
+    try:
+        if source.suffix.lower() != ".parquet":
+            yield read_columns(source)
+            return
+        lazy = ParquetColumns(source, str(path))
+        yield lazy if lazy.large else read_parquet(source, str(path))
+    finally:
+        if query is not None:
+            source.unlink(missing_ok=True)
+
+
+def row_count(columns: Mapping[str, Column]) -> int:
+    if isinstance(columns, ParquetColumns):
+        return columns.rows
+    return len(next(iter(columns.values())))
 
 
 def series_cells(series: Any) -> Column:

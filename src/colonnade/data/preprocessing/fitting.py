@@ -169,12 +169,12 @@ def _usual_words(name: str, values: Column, where: str) -> AnyFitted:
     filled = counts.total()
     if not filled:
         return Drop(name=name, why="empty")
+    if len(counts) == 1 and filled == len(texts):
+        return Drop(name=name, why=f"one value only: {next(iter(counts))!r}")
     if cells.truths(values) is not None:
         return _boolean(name, values, where)
     if (pattern := cells.pattern_of(values)) is not None:
         return _date(name, values, pattern, where)
-    if len(counts) == 1 and filled == len(texts):
-        return Drop(name=name, why=f"one value only: {next(iter(counts))!r}")
     _refuse_mixture(counts, where)
     if 2 * len(counts) > filled:
         return Drop(name=name, why=f"ids or free text: {len(counts):,} values in {filled:,} rows")

@@ -11,7 +11,19 @@ from colonnade.common.results import CONFIG, RESULTS
 
 LOCK, STATUS, LOG, RELEASED = "lock", "status.json", "log.txt", "released.json"
 KEPT = ("checkpoints", "history", "ledger", "models", EXPLANATIONS)  # folders
-WRITTEN = (CONFIG, RESULTS, STATUS, "report.html", "code.json", LOG, LOCK, RELEASED)  # files
+# How the party's table was prepared; what all parties found out about their files.
+TABLE = ("preprocessing.json", "features.json", "features.f32", "query.parquet", "found.json")
+WRITTEN = (
+    CONFIG,
+    RESULTS,
+    STATUS,
+    "report.html",
+    "code.json",
+    LOG,
+    LOCK,
+    RELEASED,
+    *TABLE,
+)  # files
 
 
 def of_a_party(path: Path) -> bool:

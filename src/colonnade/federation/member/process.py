@@ -13,6 +13,7 @@ from colonnade.common.private_files import private
 from colonnade.common.processes import one_thread
 from colonnade.federation.agreement.party_file import PartyFile
 from colonnade.federation.member.background_writer import BackgroundWriter
+from colonnade.federation.member.finding import QUESTION, Finding, Found, keep, kept
 from colonnade.federation.member.folder import of_a_party
 from colonnade.federation.member.folder_lock import only_one
 from colonnade.federation.member.leaderless import member_kind
@@ -29,19 +30,51 @@ log = logging.getLogger(__name__)
 
 
 def join(party: PartyFile, console: Console, *, once: bool = False) -> Member:
-    """Take part until it is over, or until Ctrl-C. What is wrong is told before anyone connects."""
+    """Take part until it is over, or until Ctrl-C. What is wrong with this party's own files is
+    told before anyone connects."""
     party.check()
-    own = read_own(party)
     log_reasons()
     with (
         private(party.folder, of_a_party),
         only_one(party.folder, party.party),
         end_noted(party.folder, party.party),
     ):
-        return _live(party, own, console, once)
+        facts, party, own = found_out(party)
+        own.keep(party.folder)
+        return _live(party, own, console, once, facts)
 
 
-def _live(party: PartyFile, own: OwnData, console: Console, once: bool) -> Member:
+def found_out(party: PartyFile) -> tuple[bytes, PartyFile, OwnData]:
+    """What this party tells of its file, the party with a complete federation, and its data. Where
+    the federation file leaves out what the files tell, the parties find it out together."""
+    federation = party.federation
+    if federation.rows is None:
+        return b"", party, read_own(party)
+    finding, before = Finding(party), kept(party)
+    if before is None and not federation.complete:
+        finding.advance()  # what is wrong with the file is told before anyone connects
+        clock = WallClock()
+        transport = ZenohTransport(place_of(party), clock)
+        transport.serve(QUESTION, lambda _, reply: reply(finding.answer()))
+        result: list[Found] = []
+
+        async def find() -> None:
+            result.append(await finding.find(transport))
+
+        try:
+            clock.run((party.party, find()))
+        finally:
+            transport.close()
+        [before] = result
+        keep(party.folder, before)
+    if before is not None:
+        party = replace(party, federation=before.complete(federation))
+    own = read_own(party, finding.read)
+    finding.tell(party.federation)
+    return finding.answer(), party, own
+
+
+def _live(party: PartyFile, own: OwnData, console: Console, once: bool, facts: bytes) -> Member:
     clock = WallClock()
     quota = Quota(party.federation.network.quota_bytes, own=party.party)
     transport = ZenohTransport(place_of(party), clock, quota)
@@ -58,6 +91,7 @@ def _live(party: PartyFile, own: OwnData, console: Console, once: bool) -> Membe
         kept = member.keeping
         kept.background, kept.stopwatch = BackgroundWriter(kept.trouble), time.perf_counter
         serve(member, transport)
+        transport.serve(QUESTION, lambda _, reply: reply(facts))
         with one_thread(), StatusLine(member, console) as line:
             try:
                 clock.run((party.party, member.live()), ("status", line.keep_up()))

@@ -1,0 +1,111 @@
+"""Features that stay in a file: float32 rows that are read when they are asked for.
+
+A table that does not fit into memory is prepared in chunks into such a file. Whoever takes a batch
+gets a tensor of these rows; pages of the file that were looked at are given back to the system, so
+that the resident memory does not grow with the table.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+AROUND = 2**16  # bytes that the system maps around each row it is asked for
+HELD = 2**26  # bytes that stay mapped, about
+
+
+class FeatureFile:
+    """A file of float32 numbers, [rows, width]."""
+
+    def __init__(self, path: Path, rows: int, width: int) -> None:
+        self.shape = (rows, width)
+        self._array = np.memmap(path, dtype=np.float32, mode="r", shape=self.shape)
+        self._touched = 0
+
+    def take(self, places: NDArray[np.int64]) -> Tensor:
+        found = np.asarray(self._array[places])
+        self._touched += len(places) * max(AROUND, 4 * self.shape[1])
+        if self._touched > HELD:
+            self.release()
+        return torch.from_numpy(found)
+
+    def release(self) -> None:
+        """Give the mapped pages back; their content stays in the file."""
+        self._touched = 0
+        if hasattr(mmap, "MADV_DONTNEED"):
+            self._array._mmap.madvise(mmap.MADV_DONTNEED)  # pyright: ignore
+
+
+class MappedRows:
+    """Some rows of a file, in some order: [rows, width]."""
+
+    def __init__(self, file: FeatureFile, places: NDArray[np.int64]) -> None:
+        self.file, self.places = file, places
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self.places), self.file.shape[1]
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def part(self, chosen: NDArray[np.int64]) -> MappedRows:
+        return MappedRows(self.file, self.places[chosen])
+
+    def __getitem__(self, rows: Tensor) -> Tensor:
+        return self.file.take(self.places[rows.numpy()])
+
+
+class MappedStack:
+    """The same as [1, rows, width], padded with zeros: the columns of the one party that is here.
+    `index_select` reads the rows it is asked for; anything else that a tensor can do reads all."""
+
+    def __init__(self, rows: MappedRows, width: int) -> None:
+        self.rows, self.width = rows, width
+
+    @property
+    def shape(self) -> torch.Size:
+        return torch.Size((1, len(self.rows), self.width))
+
+    def index_select(self, axis: int, rows: Tensor) -> Tensor:
+        if axis != 1:
+            return self.whole().index_select(axis, rows)
+        found = self.rows[rows]
+        if found.shape[1] < self.width:
+            found = torch.nn.functional.pad(found, (0, self.width - found.shape[1]))
+        return found[None]
+
+    def whole(self) -> Tensor:
+        return self.index_select(1, torch.arange(len(self.rows)))
+
+    def __getitem__(self, key: Any) -> Tensor:
+        return self.whole()[key]
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self.whole(), name)
+
+    @classmethod
+    def __torch_function__(
+        cls, function: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        plain = [one.whole() if isinstance(one, MappedStack) else one for one in args]
+        return function(*plain, **(kwargs or {}))
+
+
+def write_features(path: Path, chunks: Iterable[NDArray[np.float32]]) -> int:
+    """Write chunks of rows one after the other; returns how many rows they are."""
+    rows = 0
+    with path.open("wb") as file:
+        for chunk in chunks:
+            chunk.tofile(file)
+            rows += len(chunk)
+    return rows
