@@ -33,11 +33,12 @@ from colonnade.federation.member.own_data import (
     read_file,
 )
 from colonnade.network.clock import SECOND, Clock, Signal
+from colonnade.network.transport.zenoh_config import FACTS
 from colonnade.network.wire import Name, WireError, read_note
 
 log = logging.getLogger(__name__)
 
-FOUND, QUESTION = "found.json", "facts"
+FOUND = "found.json"
 AGAIN = SECOND // 4  # between two questions
 FAREWELL = 2 * SECOND  # until a party that cannot go on ends
 PATIENCE = 20 * SECOND  # until the log says whom this party waits for
@@ -125,7 +126,7 @@ class Finding:
         begun, told = clock.now, False
         while (found := await self._next(clock)) is None:
             for other in neighbours:
-                transport.ask(other, QUESTION, lambda data, who=other: self.take(who, data))
+                transport.ask(other, FACTS, lambda data, who=other: self.take(who, data))
             await clock.wait(self.news, clock.now + AGAIN)
             if not told and clock.now - begun > PATIENCE:
                 told = True

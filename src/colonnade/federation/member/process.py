@@ -13,7 +13,7 @@ from colonnade.common.private_files import private
 from colonnade.common.processes import one_thread
 from colonnade.federation.agreement.party_file import PartyFile
 from colonnade.federation.member.background_writer import BackgroundWriter
-from colonnade.federation.member.finding import QUESTION, Finding, Found, keep, kept
+from colonnade.federation.member.finding import Finding, Found, keep, kept
 from colonnade.federation.member.folder import of_a_party
 from colonnade.federation.member.folder_lock import only_one
 from colonnade.federation.member.leaderless import member_kind
@@ -25,6 +25,7 @@ from colonnade.federation.member.status import StatusLine, end_noted, status
 from colonnade.network.clock import WallClock
 from colonnade.network.quota import Quota
 from colonnade.network.transport.zenoh import Place, ZenohTransport, log_reasons
+from colonnade.network.transport.zenoh_config import FACTS
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +56,7 @@ def found_out(party: PartyFile) -> tuple[bytes, PartyFile, OwnData]:
         finding.advance()  # what is wrong with the file is told before anyone connects
         clock = WallClock()
         transport = ZenohTransport(place_of(party), clock)
-        transport.serve(QUESTION, lambda _, reply: reply(finding.answer()))
+        transport.serve(FACTS, lambda _, reply: reply(finding.answer()))
         result: list[Found] = []
 
         async def find() -> None:
@@ -91,7 +92,7 @@ def _live(party: PartyFile, own: OwnData, console: Console, once: bool, facts: b
         kept = member.keeping
         kept.background, kept.stopwatch = BackgroundWriter(kept.trouble), time.perf_counter
         serve(member, transport)
-        transport.serve(QUESTION, lambda _, reply: reply(facts))
+        transport.serve(FACTS, lambda _, reply: reply(facts))
         with one_thread(), StatusLine(member, console) as line:
             try:
                 clock.run((party.party, member.live()), ("status", line.keep_up()))
