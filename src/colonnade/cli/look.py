@@ -56,7 +56,8 @@ def look(
     a number more says where they were. Ids, free text and columns that are empty are left out.
 
     Say otherwise in \\[data] of an experiment file or party file: prepare = { city = "ordinal",
-    note = "drop" }. Treatments: standard, quantile, boolean, onehot, ordinal, date, date:%d/%m/%Y, drop.
+    note = "drop" }. Treatments: standard, quantile, boolean, onehot, ordinal, date,
+    date:%d/%m/%Y, drop.
 
     Example: [bold]colonnade look patients.csv --label outcome --key patient[/bold]
     """
@@ -99,7 +100,7 @@ def show(found: Looked, console: Console) -> None:
     for one, cells in zip(found.columns, rows, strict=True):
         style = "red" if one.treatment == "refused" else "" if one.width else "dim"
         detail = "" if one.treatment == "refused" else one.detail
-        table.add_row(*map(Text, cells), Text(detail), style=style)
+        table.add_row(*map(Text, cells), Text(detail, overflow="ellipsis"), style=style)
     console.print(table)
     for one in found.columns:
         if one.treatment == "refused":
