@@ -2,7 +2,7 @@
 targets.
 
 Without a name all are run but `chaos`, which takes hours, `storms`, a quarter of an hour, and
-`tables`, which writes 5 GB.
+`tables`, which writes 5 GB, and `raw`, ten minutes.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from bench import (
     overhead,
     processes,
     proximal,
+    raw_tables,
     restarts,
     storms,
 )
@@ -57,8 +58,9 @@ BENCHMARKS: dict[str, Callable[[], list[Figure]]] = {
     "chaos": chaos.run,
     "storms": storms.run,
     "tables": large_tables.run,
+    "raw": raw_tables.run,
 }
-LONG = ("chaos", "storms", "tables")
+LONG = ("chaos", "storms", "tables", "raw")
 TABLES: dict[str, Callable[[list[Figure]], Table]] = {
     "client": client_time.table,
     "processes": processes.table,
@@ -66,6 +68,7 @@ TABLES: dict[str, Callable[[list[Figure]], Table]] = {
     "chaos": chaos.table,
     "storms": storms.table,
     "tables": large_tables.table,
+    "raw": raw_tables.table,
 }
 WIDTH = 100
 

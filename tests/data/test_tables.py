@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from colonnade.data import DataSpec, load
+from colonnade.data.preprocessing.fitted import Standard
 from colonnade.errors import InputError
 
 GOOD = "age,sugar,city,outcome\n" + "".join(
@@ -40,6 +41,7 @@ def test_a_csv_file_with_text_labels_and_named_holders_is_loaded(csv) -> None:
     assert "classes in order: ill, well" in data.notes
     assert any("city" in note for note in data.notes)  # text that nobody holds does no harm
     [age] = data.scalers[0].columns  # pyright: ignore[reportAttributeAccessIssue]
+    assert isinstance(age, Standard)
     ages = age.spread * data.train.x[0].numpy()[:, 0] + age.centre
     assert np.array_equal(ages.round().astype(int) % 2 == 0, data.train.y.numpy() == 1)
 

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 AROUND = 2**16  # bytes that the system maps around each row it is asked for
-HELD = 2**26  # bytes that stay mapped, about
+HELD = 2**25  # bytes that stay mapped, about
+PIECE = 256  # rows
 
 
 class FeatureFile:
@@ -30,10 +31,14 @@ class FeatureFile:
         self._touched = 0
 
     def take(self, places: NDArray[np.int64]) -> Tensor:
-        found = np.asarray(self._array[places])
-        self._touched += len(places) * max(AROUND, 4 * self.shape[1])
-        if self._touched > HELD:
-            self.release()
+        """In pieces: 4,096 rows at once would map 260 MB."""
+        found = np.empty((len(places), self.shape[1]), dtype=np.float32)
+        for start in range(0, len(places), PIECE):
+            piece = places[start : start + PIECE]
+            found[start : start + PIECE] = self._array[piece]
+            self._touched += len(piece) * max(AROUND, 4 * self.shape[1])
+            if self._touched > HELD:
+                self.release()
         return torch.from_numpy(found)
 
     def release(self) -> None:

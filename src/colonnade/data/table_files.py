@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from colonnade.data import sql
 from colonnade.data.preprocessing.cells import MICROSECONDS, Column
@@ -21,7 +22,7 @@ from colonnade.errors import InputError
 
 KINDS = {".npz": "NumPy", ".csv": "CSV", ".parquet": "Parquet"}
 LARGE = 2**28  # bytes of a table in memory; Parquet files of more are read in parts
-CHUNK = 2**25  # bytes of such a part
+CHUNK = 2**23  # bytes of such a part
 NOT_NPZ = (
     OSError,
     ValueError,
@@ -136,6 +137,11 @@ class ParquetColumns(Mapping[str, Column]):
             raise KeyError(name)
         frame = self._read(lambda: self._polars.read_parquet(self.path, columns=[name]))
         return series_cells(frame.to_series(0))
+
+    def take(self, name: str, rows: NDArray[np.int64]) -> Column:
+        """Some cells of a column; only these become Python objects."""
+        frame = self._read(lambda: self._polars.read_parquet(self.path, columns=[name]))
+        return series_cells(frame.to_series(0).gather(rows))
 
     def chunks(self, names: Sequence[str]) -> Iterator[dict[str, Column]]:
         """These columns, some rows at a time, from the first to the last."""

@@ -25,7 +25,9 @@ MICROSECONDS = np.dtype("datetime64[us]")
 
 def take(values: Column, rows: NDArray[np.int64]) -> Column:
     """Some cells, in this order."""
-    return values[rows] if isinstance(values, np.ndarray) else [values[i] for i in rows.tolist()]
+    if isinstance(values, np.ndarray):
+        return values[rows]
+    return [str(values[i]) for i in rows.tolist()]
 
 
 def is_typed(values: Column, kinds: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from typing import Literal, get_args
+from typing import Literal, TypedDict, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,8 +60,7 @@ def fit_column(
     source: str,
     declared: str | None = None,
 ) -> AnyFitted:
-    """On the cells of the training rows."""
-    values = cells.take(values, rows)
+    """`values`: of the training rows only. `rows`: their numbers, for errors."""
     where = f"{source}: column {name!r}"
     if declared is not None:
         known = cells.numbers(values)
@@ -140,7 +139,14 @@ def _quantile(name: str, known: Numbers) -> Quantile:
     return Quantile(name=name, **_scale(known), landmarks=marks.tolist())
 
 
-def _scale(known: Numbers) -> dict[str, float]:
+class Scale(TypedDict):
+    fill: float
+    centre: float
+    spread: float
+    gaps: bool
+
+
+def _scale(known: Numbers) -> Scale:
     """Gaps are filled first, so that the training rows as a whole have mean 0."""
     empty = np.isnan(known)
     fill = float(np.median(known[~empty]))
@@ -157,7 +163,8 @@ def _boolean(name: str, values: Column, where: str) -> Boolean:
     if np.isnan(known).all():
         raise Unfit(f"{where} is empty in all training rows.")
     scale = _scale(known)
-    return Boolean(name=name, **{**scale, "fill": float(scale["fill"] >= 0.5)})
+    scale["fill"] = float(scale["fill"] >= 0.5)
+    return Boolean(name=name, **scale)
 
 
 # -- words ----------------------------------------------------------------------------------------
@@ -226,12 +233,12 @@ def _onehot(name: str, values: Column) -> OneHot:
 
 
 def _ordinal(name: str, values: Column) -> Ordinal:
-    counts, numeric, gaps = _levels(values)
+    counts, numeric, _ = _levels(values)
     levels = sorted(counts, key=lambda level: (-counts[level], level))
     places = {level: float(i) for i, level in enumerate(levels)}
     texts: Sequence[str] = level_words(values, numeric)
     scale = _scale(np.array([places.get(text, np.nan) for text in texts]))
-    return Ordinal(name=name, levels=levels, numeric=numeric, **{**scale, "gaps": gaps})
+    return Ordinal(name=name, levels=levels, numeric=numeric, **scale)
 
 
 # -- dates ----------------------------------------------------------------------------------------

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 import numpy as np
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from colonnade.common.files import replacing
 from colonnade.common.text import first_of, nearest
+from colonnade.data.preprocessing import cells
 from colonnade.data.preprocessing.cells import Column
 from colonnade.data.preprocessing.fitted import AnyFitted, Drop, Features, Remarks
 from colonnade.data.preprocessing.fitting import fit_column
@@ -24,6 +25,14 @@ if TYPE_CHECKING:
 FORMAT = 1
 
 
+class Partial(Protocol):
+    """Columns that are in a file, of which some rows can be read."""
+
+    def take(self, name: str, rows: NDArray[np.int64]) -> Column: ...
+    def __iter__(self) -> Iterator[str]: ...
+    def __contains__(self, name: object, /) -> bool: ...
+
+
 class Preprocessing(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Turns the raw columns of a party into float32 numbers, as fitted on its training rows."""
 
@@ -33,7 +42,7 @@ class Preprocessing(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @classmethod
     def fit(
         cls,
-        columns: Mapping[str, Column],
+        columns: Mapping[str, Column] | Partial,
         rows: NDArray[np.int64],
         source: str,
         declared: Mapping[str, str] | None = None,
@@ -46,8 +55,8 @@ class Preprocessing(msgspec.Struct, frozen=True, kw_only=True, dict=True):
                 raise InputError(f"{source}: no column {name!r}, which data.prepare names{known}.")
         fitted = cls(
             columns=tuple(
-                fit_column(name, values, rows, source, declared.get(name))
-                for name, values in columns.items()
+                fit_column(name, _taken(columns, name, rows), rows, source, declared.get(name))
+                for name in columns
             )
         )
         if not fitted.width:
@@ -103,6 +112,12 @@ class Preprocessing(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as partial:
             partial.write_bytes(self.json())
+
+
+def _taken(columns: Mapping[str, Column] | Partial, name: str, rows: NDArray[np.int64]) -> Column:
+    if isinstance(columns, Mapping):
+        return cells.take(columns[name], rows)
+    return columns.take(name, rows)
 
 
 def load_preprocessing(path: Path) -> Preprocessing:

@@ -21,6 +21,7 @@ import msgspec
 
 from colonnade.common.files import replacing
 from colonnade.common.text import with_reasons
+from colonnade.data.preprocessing import cells
 from colonnade.data.row_splits import packed_parts, parts_by
 from colonnade.data.table_files import opened
 from colonnade.errors import InputError, Unsuited
@@ -79,8 +80,8 @@ class Found(msgspec.Struct, frozen=True):
 class Asking(Protocol):
     """A transport that can ask another party."""
 
-    party: str
-    clock: Clock
+    @property
+    def clock(self) -> Clock: ...
 
     def ask(self, party: str, name: str, take: Callable[[bytes], None]) -> None: ...
 
@@ -211,18 +212,9 @@ def own_parts(party: PartyFile) -> str:
         if by.name not in columns:
             raise InputError(f"{path}: no column {by.name!r}, which rows.split_by names.")
         order = common_order(columns, spec, rows, path)[1][: rows.size]
-        values = columns[by.name]
-    chosen = [values[i] for i in order.tolist()] if isinstance(values, (list, tuple)) else None
-    return packed_parts(
-        parts_by(
-            by,
-            values[order] if chosen is None else chosen,  # pyright: ignore
-            str(path),
-            test=rows.test,
-            validation=rows.validation,
-            seed=federation.seed,
-        )
-    )
+        values = cells.take(columns[by.name], order)
+    shares = {"test": rows.test, "validation": rows.validation}
+    return packed_parts(parts_by(by, values, str(path), **shares, seed=federation.seed))
 
 
 def kept(party: PartyFile) -> Found | None:

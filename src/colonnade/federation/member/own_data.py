@@ -177,7 +177,9 @@ def common_order(
         )
     ids = numbered(count) if spec.id is None else _ids(columns[spec.id], path, spec.id)
     order = _order(ids, rows.size, sort=spec.id is not None)
-    return ids if spec.id is None else tuple(ids[i] for i in order), order
+    if spec.id is None:
+        return ids, order
+    return tuple(str(ids[i]) for i in order), order
 
 
 def fingerprint(federation: Federation, ids: Sequence[str]) -> str:

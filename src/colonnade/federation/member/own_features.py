@@ -20,14 +20,22 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from colonnade.common.files import replacing
+from colonnade.common.seeds import numpy_stream
 from colonnade.common.text import first_of
 from colonnade.data.mapped import FeatureFile, MappedRows, write_features
-from colonnade.data.preprocessing import Column, Preprocessing, Remarks, load_preprocessing
+from colonnade.data.preprocessing import (
+    Column,
+    Preprocessing,
+    Remarks,
+    cells,
+    load_preprocessing,
+)
 from colonnade.data.rows import Indices
 from colonnade.data.table_files import ParquetColumns, row_count
 from colonnade.errors import InputError
 from colonnade.federation.agreement.party_file import OwnSpec, PartyFile
 
+SAMPLE = 10**6  # training rows that preprocessing is fitted on, at most
 FITTED, KEPT, FEATURES = "preprocessing.json", "features.json", "features.f32"
 
 
@@ -90,7 +98,8 @@ def own_features(
     used = hashlib.blake2b(training.tobytes() + aligned.tobytes(), digest_size=16).hexdigest()
     before, source = _before(party, spec, names, used), str(path)
     if before is None:
-        fitted = Preprocessing.fit(Chosen(columns, names), training, source, spec.prepare)
+        sample = _sample(training, party.federation.seed)
+        fitted = Preprocessing.fit(Chosen(columns, names), sample, source, spec.prepare)
     else:
         fitted = load_preprocessing(party.folder / FITTED)
     _check_width(fitted, party, names)
@@ -120,20 +129,22 @@ def own_features(
     return OwnFeatures(x, fitted, kept, remarks)
 
 
-class Chosen(Mapping[str, Column]):
-    """Some columns of a table, in this order, each read when it is asked for."""
+class Chosen:
+    """Some columns of a table, in this order, of which some rows are taken."""
 
     def __init__(self, columns: Mapping[str, Column], names: list[str]) -> None:
         self.columns, self.names = columns, names
 
-    def __getitem__(self, name: str) -> Column:
-        return self.columns[name]
+    def take(self, name: str, rows: Indices) -> Column:
+        if isinstance(self.columns, ParquetColumns):
+            return self.columns.take(name, rows)
+        return cells.take(self.columns[name], rows)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.names)
 
-    def __len__(self) -> int:
-        return len(self.names)
+    def __contains__(self, name: object) -> bool:
+        return name in self.names
 
 
 def _prepared(
@@ -167,6 +178,14 @@ def _prepared(
     with replacing(path) as partial:
         write_features(partial, chunks())
     return FeatureFile(path, columns.rows, fitted.width), digest.hex()
+
+
+def _sample(training: Indices, seed: int) -> Indices:
+    """The rows that preprocessing is fitted on: all training rows, or a million of them."""
+    if len(training) <= SAMPLE:
+        return training
+    chosen = numpy_stream(seed, "preprocessing").choice(len(training), SAMPLE, replace=False)
+    return training[np.sort(chosen)]
 
 
 class Digest:

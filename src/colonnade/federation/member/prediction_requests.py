@@ -132,4 +132,4 @@ def new_rows(member: Member) -> list[str]:
         return list(own.ids)
     later = own.ids[rows.size :]
     test = rows.split(member.federation.seed).test
-    return list(later) or [own.ids[i] for i in test]
+    return list(later) or [str(own.ids[i]) for i in test]
