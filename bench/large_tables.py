@@ -71,14 +71,13 @@ def measured(rows: int) -> tuple[int, int, float]:
 
 
 def make_tables(folder: Path, rows: int) -> None:
-    numbers = ", ".join(
-        f"CASE WHEN random() < 0.02 THEN NULL ELSE random() END AS n{i}" for i in range(NUMBERS)
-    )
+    gaps = "CASE WHEN random() < 0.02 THEN NULL ELSE random() END"  # in every tenth column
+    numbers = ", ".join(f"{'random()' if i % 10 else gaps} AS n{i}" for i in range(NUMBERS))
     others = "'town' || (random() * 30)::INT AS town, DATE '2020-01-01' + (i % 2000)::INT AS day"
     with duckdb.connect() as connection:
         connection.execute("SET threads = 1; SET memory_limit = '1GB'")
         made = f"SELECT {numbers}, {others} FROM range({rows}) t(i)"
-        form = "(FORMAT parquet, COMPRESSION uncompressed, ROW_GROUP_SIZE 20480)"
+        form = "(FORMAT parquet, COMPRESSION uncompressed, ROW_GROUP_SIZE 61440)"
         connection.execute(f"COPY ({made}) TO '{folder / 'grid.parquet'}' {form}")
         made = f"SELECT (random() < 0.5)::INT AS y FROM range({rows}) t(i)"
         connection.execute(f"COPY ({made}) TO '{folder / 'server.parquet'}' (FORMAT parquet)")

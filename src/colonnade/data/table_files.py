@@ -22,7 +22,7 @@ from colonnade.errors import InputError
 
 KINDS = {".npz": "NumPy", ".csv": "CSV", ".parquet": "Parquet"}
 LARGE = 2**28  # bytes of a table in memory; Parquet files of more are read in parts
-CHUNK = 2**23  # bytes of such a part
+CHUNK = 2**24  # bytes of such a part
 NOT_NPZ = (
     OSError,
     ValueError,

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from colonnade.data import table_files
-from colonnade.data.mapped import MappedRows
 from colonnade.data.row_splits import TEST, unpacked_parts
+from colonnade.data.stored import StoredRows
 from colonnade.errors import InputError, Unsuited
 from colonnade.federation.agreement.party_file import PartyFile, read_party
 from colonnade.federation.member.finding import Finding, Found
@@ -179,7 +179,7 @@ def test_a_large_table_gives_the_numbers_of_a_small_one(
     small = read_own(complete(tmp_path, "lab", found))
     request.getfixturevalue("large")
     own = read_own(complete(tmp_path, "lab", found))
-    assert isinstance(own.x, MappedRows)
+    assert isinstance(own.x, StoredRows)
     assert isinstance(small.x, torch.Tensor)
     assert own.ids == small.ids
     assert torch.equal(own.x[torch.arange(ROWS)], small.x)

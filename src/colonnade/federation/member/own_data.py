@@ -22,11 +22,11 @@ from torch import Tensor
 
 from colonnade.common.text import first_of, nearest
 from colonnade.common.user_code import Source
-from colonnade.data.mapped import MappedRows
 from colonnade.data.partition import Rows, VerticalData
 from colonnade.data.preprocessing import Column
 from colonnade.data.raw import AMOUNTS, COUNTING, Array, encode_labels, label_notes
 from colonnade.data.rows import Indices
+from colonnade.data.stored import StoredRows
 from colonnade.data.table_files import opened, row_count
 from colonnade.errors import InputError
 from colonnade.federation.agreement.federation import Federation
@@ -48,7 +48,7 @@ class OwnData:
     data: VerticalData
     ids: Sequence[str]  # of every row; where there is no id column, its number from 1
     # [rows, width] of every row, prepared; None: it holds no columns
-    x: Tensor | MappedRows | None = None
+    x: Tensor | StoredRows | None = None
     classes: tuple[str, ...] = ()  # their names, where the labels are
     fingerprint: str = ""  # of the ids of the aligned rows; "": there is no id column
     models: Mapping[str, Factory] = field(default_factory=dict)  # of this party's own
@@ -191,7 +191,7 @@ def fingerprint(federation: Federation, ids: Sequence[str]) -> str:
 
 def _vertical(
     federation: Federation,
-    x: Tensor | MappedRows | None,
+    x: Tensor | StoredRows | None,
     y: Tensor | None,
     party: PartyFile,
     classes: Sequence[str] = (),
@@ -204,7 +204,7 @@ def _vertical(
     def part(which: Indices) -> Rows:
         chosen = torch.from_numpy(which)
         held = [torch.zeros(1).expand(len(which), width) for width in task.widths]
-        if isinstance(x, MappedRows):
+        if isinstance(x, StoredRows):
             held[task.clients.index(party.party)] = x.part(which)  # pyright: ignore
         elif x is not None:
             held[task.clients.index(party.party)] = x[chosen]

@@ -22,7 +22,6 @@ from torch import Tensor
 from colonnade.common.files import replacing
 from colonnade.common.seeds import numpy_stream
 from colonnade.common.text import first_of
-from colonnade.data.mapped import FeatureFile, MappedRows, write_features
 from colonnade.data.preprocessing import (
     Column,
     Preprocessing,
@@ -31,6 +30,7 @@ from colonnade.data.preprocessing import (
     load_preprocessing,
 )
 from colonnade.data.rows import Indices
+from colonnade.data.stored import FeatureFile, StoredRows, write_features
 from colonnade.data.table_files import ParquetColumns, row_count
 from colonnade.errors import InputError
 from colonnade.federation.agreement.party_file import OwnSpec, PartyFile
@@ -67,7 +67,7 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
 class OwnFeatures:
     """[rows, width], in the common order of rows."""
 
-    x: Tensor | MappedRows
+    x: Tensor | StoredRows
     fitted: Preprocessing
     kept: Kept
     remarks: Remarks = field(default_factory=Remarks)
@@ -122,7 +122,7 @@ def own_features(
         digest=digest,
     )
     x = (
-        MappedRows(found, order)
+        StoredRows(found, order)
         if isinstance(found, FeatureFile)
         else found[torch.from_numpy(order)]
     )

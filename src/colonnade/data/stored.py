@@ -1,13 +1,14 @@
 """Features that stay in a file: float32 rows that are read when they are asked for.
 
 A table that does not fit into memory is prepared in chunks into such a file. Whoever takes a batch
-gets a tensor of these rows; pages of the file that were looked at are given back to the system, so
-that the resident memory does not grow with the table.
+gets a tensor of these rows. The file is read and not mapped: a system that keeps files in large
+pages maps two megabytes around a row of one kilobyte, so that a batch of random rows would count as
+hundreds of megabytes of resident memory.
 """
 
 from __future__ import annotations
 
-import mmap
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -17,38 +18,26 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-AROUND = 2**16  # bytes that the system maps around each row it is asked for
-HELD = 2**25  # bytes that stay mapped, about
-PIECE = 256  # rows
+from colonnade.errors import InputError
 
 
 class FeatureFile:
-    """A file of float32 numbers, [rows, width]."""
+    """A file of float32 numbers, [rows, width]. It stays open while it is used."""
 
     def __init__(self, path: Path, rows: int, width: int) -> None:
-        self.shape = (rows, width)
-        self._array = np.memmap(path, dtype=np.float32, mode="r", shape=self.shape)
-        self._touched = 0
+        self.path, self.shape = path, (rows, width)
+        self._file = path.open("rb", buffering=0)
 
     def take(self, places: NDArray[np.int64]) -> Tensor:
-        """In pieces: 4,096 rows at once would map 260 MB."""
-        found = np.empty((len(places), self.shape[1]), dtype=np.float32)
-        for start in range(0, len(places), PIECE):
-            piece = places[start : start + PIECE]
-            found[start : start + PIECE] = self._array[piece]
-            self._touched += len(piece) * max(AROUND, 4 * self.shape[1])
-            if self._touched > HELD:
-                self.release()
-        return torch.from_numpy(found)
-
-    def release(self) -> None:
-        """Give the mapped pages back; their content stays in the file."""
-        self._touched = 0
-        if hasattr(mmap, "MADV_DONTNEED"):
-            self._array._mmap.madvise(mmap.MADV_DONTNEED)  # pyright: ignore
+        size, file = 4 * self.shape[1], self._file.fileno()
+        data = bytearray().join(os.pread(file, size, size * place) for place in places.tolist())
+        if len(data) != size * len(places):
+            raise InputError(f"{self.path}: is shorter than it was; start over with --fresh.")
+        found = np.frombuffer(data, dtype=np.float32)
+        return torch.from_numpy(found.reshape(len(places), self.shape[1]))
 
 
-class MappedRows:
+class StoredRows:
     """Some rows of a file, in some order: [rows, width]."""
 
     def __init__(self, file: FeatureFile, places: NDArray[np.int64]) -> None:
@@ -61,18 +50,18 @@ class MappedRows:
     def __len__(self) -> int:
         return len(self.places)
 
-    def part(self, chosen: NDArray[np.int64]) -> MappedRows:
-        return MappedRows(self.file, self.places[chosen])
+    def part(self, chosen: NDArray[np.int64]) -> StoredRows:
+        return StoredRows(self.file, self.places[chosen])
 
     def __getitem__(self, rows: Tensor) -> Tensor:
         return self.file.take(self.places[rows.numpy()])
 
 
-class MappedStack:
+class StoredStack:
     """The same as [1, rows, width], padded with zeros: the columns of the one party that is here.
     `index_select` reads the rows it is asked for; anything else that a tensor can do reads all."""
 
-    def __init__(self, rows: MappedRows, width: int) -> None:
+    def __init__(self, rows: StoredRows, width: int) -> None:
         self.rows, self.width = rows, width
 
     @property
@@ -102,7 +91,7 @@ class MappedStack:
     def __torch_function__(
         cls, function: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        plain = [one.whole() if isinstance(one, MappedStack) else one for one in args]
+        plain = [one.whole() if isinstance(one, StoredStack) else one for one in args]
         return function(*plain, **(kwargs or {}))
 
 
