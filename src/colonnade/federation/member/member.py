@@ -189,6 +189,7 @@ class Member(TrainingMember):
         label holder asks, if it is not the first."""
         part = self.algorithm.data.test
         if ids is not None:
+            self._look_at_file()
             x: Any = ABSENT
             if self.own.x is not None:
                 x = pad_stack([self.own.rows(ids)], max(self.algorithm.task.widths))
@@ -203,6 +204,13 @@ class Member(TrainingMember):
             return replace(part, x=torch.zeros_like(part.x))
         self.budget.take(ids)
         return part
+
+    def _look_at_file(self) -> None:
+        """Answers are about the rows as they were read when this party was started."""
+        features = self.own.features
+        if features is not None and features.file_changed:
+            kind = "the file has changed since this party was started; start it again to read it"
+            self._unknown.add(self.party, kind, features.kept.file)
 
     def beside(
         self, origin: ProgramCounter, program: str, patience: float, without: Sequence[str] = ()

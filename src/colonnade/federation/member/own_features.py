@@ -76,6 +76,14 @@ class OwnFeatures:
     def notes(self) -> tuple[str, ...]:
         return (*self.fitted.notes(), *self.remarks.notes())
 
+    @property
+    def file_changed(self) -> bool:
+        """Whether the file is not what it was when it was read, by its size and time."""
+        try:
+            return Stamp.of(Path(self.kept.file)) != self.kept.stamp
+        except OSError:
+            return True
+
     def keep(self, folder: Path) -> None:
         self.fitted.save(folder / FITTED)
         with replacing(folder / KEPT) as partial:

@@ -42,6 +42,8 @@ def join(party: PartyFile, console: Console, *, once: bool = False) -> Member:
     ):
         facts, party, own = found_out(party)
         own.keep(party.folder)
+        for note in () if own.features is None else own.features.notes:
+            log.info("%s: %s", party.party, note)
         return _live(party, own, console, once, facts)
 
 
