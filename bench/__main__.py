@@ -1,7 +1,8 @@
 """`python -m bench [name …] [--json] [--keep FILE]`: run benchmarks, print figures beside their
 targets.
 
-Without a name all are run but `chaos` and `storms`, which take hours, and a quarter of an hour.
+Without a name all are run but `chaos`, which takes hours, `storms`, a quarter of an hour, and
+`tables`, which writes 5 GB, and `raw`, ten minutes.
 """
 
 from __future__ import annotations
@@ -29,10 +30,12 @@ from bench import (
     fedvs,
     field,
     growth,
+    large_tables,
     mags,
     overhead,
     processes,
     proximal,
+    raw_tables,
     restarts,
     storms,
 )
@@ -54,14 +57,18 @@ BENCHMARKS: dict[str, Callable[[], list[Figure]]] = {
     "restarts": restarts.run,
     "chaos": chaos.run,
     "storms": storms.run,
+    "tables": large_tables.run,
+    "raw": raw_tables.run,
 }
-LONG = ("chaos", "storms")
+LONG = ("chaos", "storms", "tables", "raw")
 TABLES: dict[str, Callable[[list[Figure]], Table]] = {
     "client": client_time.table,
     "processes": processes.table,
     "restarts": restarts.table,
     "chaos": chaos.table,
     "storms": storms.table,
+    "tables": large_tables.table,
+    "raw": raw_tables.table,
 }
 WIDTH = 100
 

@@ -22,10 +22,12 @@ from bench import (
     fedvs,
     field,
     growth,
+    large_tables,
     mags,
     overhead,
     processes,
     proximal,
+    raw_tables,
     restarts,
     storms,
     timing,
@@ -61,6 +63,8 @@ SMALL: dict[str, tuple[ModuleType, dict[str, Any]]] = {
     "restarts": (restarts, {"PARTIES": 2, "KILLS": 1, "EVERY": 0.5}),
     "chaos": (chaos, {"METHODS": ONE_METHOD, "CALM": 1, "SEEDS": 1, "LEAST": 0}),
     "storms": (storms, {"STORMS": 1, "LED_TWICE": 1}),
+    "raw": (raw_tables, {"ROWS": 200, "SEEDS": (0,), "EPOCHS": 1, "CREDIT_ROWS": 500}),
+    "tables": (large_tables, {"NUMBERS": 3, "TINY": 200, "LARGE": 400}),
 }
 
 

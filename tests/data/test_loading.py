@@ -147,6 +147,7 @@ def test_labelled_rows_stay_aligned_and_the_rest_is_dealt_to_single_clients(npz:
     entities = [
         scaler.spread * extra.numpy()[:, 0] + scaler.centre
         for scaler, extra in zip(data.scalers, data.extra, strict=True)
+        if isinstance(scaler, Scaler)
     ]
     assert len(set(np.concatenate(entities).round().tolist())) == 62
     for x, extra in zip(data.train.x, data.extra, strict=True):

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from colonnade.cli import audit, compare, experiments, explain, federation, watch
+from colonnade.cli import audit, compare, experiments, explain, federation, look, watch
 from colonnade.cli.keys import keys_app
 from colonnade.common.processes import LOST
 from colonnade.common.text import paragraphs
@@ -56,6 +56,7 @@ for _command in (
     *audit.COMMANDS,
     *federation.COMMANDS,
     *watch.COMMANDS,
+    look.look,
 ):
     app.command(help=paragraphs(_command.__doc__))(_command)
 app.add_typer(keys_app, name="keys")

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from colonnade.common.metric_names import GoalName
+from colonnade.common.text import nearest
+from colonnade.errors import InputError
 
 Split = Literal["bands", "patches", "columns", "views"]
 
@@ -142,3 +144,12 @@ _ENTRIES = (
 )  # fmt: skip
 
 CATALOGUE: dict[str, DataSet] = {entry.name: entry for entry in _ENTRIES}
+
+
+def entry(name: str) -> DataSet:
+    if name not in CATALOGUE:
+        raise InputError(
+            f"data.dataset: no data set {name!r}{nearest(name, CATALOGUE)}. "
+            "`colonnade datasets` lists them; your own file goes into data.path."
+        )
+    return CATALOGUE[name]

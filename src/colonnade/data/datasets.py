@@ -19,8 +19,8 @@ import numpy as np
 
 from colonnade.common.files import replacing
 from colonnade.common.metric_names import GoalName
-from colonnade.data import mapping, tables
-from colonnade.data.catalogue import CATALOGUE, DataSet, OpenML, Split
+from colonnade.data import tables
+from colonnade.data.catalogue import CATALOGUE, DataSet, OpenML, Split, entry
 from colonnade.data.raw import Array, Raw, from_arrays
 from colonnade.errors import InputError
 
@@ -51,15 +51,6 @@ def data_folder() -> Path:
         return Path(chosen).expanduser()
     cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return Path(cache).expanduser() / "colonnade"
-
-
-def entry(name: str) -> DataSet:
-    if name not in CATALOGUE:
-        raise InputError(
-            f"data.dataset: no data set {name!r}{mapping.nearest(name, CATALOGUE)}. "
-            "`colonnade datasets` lists them; your own file goes into data.path."
-        )
-    return CATALOGUE[name]
 
 
 def present(name: str) -> bool:

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from colonnade.common.metric_names import Weights, check_metric
 from colonnade.data import datasets, mapping, partition, tables
 from colonnade.data.catalogue import Split
 from colonnade.data.noisy import with_noise
 from colonnade.data.partition import ClientColumns, Partition, Rows, VerticalData
+from colonnade.data.preprocessing import Preprocessing, Remarks
 from colonnade.data.raw import Array, Raw, check_finite, idle_note, label_notes
+from colonnade.data.row_splits import Parts, parts_by
 from colonnade.data.rows import Indices, RowSplit, split_rows
 from colonnade.data.scaling import Scaler
 from colonnade.data.spec import DataSpec, PixelScale, check_share
+from colonnade.data.table import Table
 from colonnade.errors import InputError
+
+AnyScaler = Scaler | Preprocessing
 
 
 def load(spec: DataSpec, seed: int) -> VerticalData:
@@ -36,6 +41,7 @@ def load(spec: DataSpec, seed: int) -> VerticalData:
         cap=spec.rows,
         labelled=spec.labelled,
         parties=len(parts.parts),
+        given=_given(raw, spec, seed),
     )
     data = _distribute(raw, parts, chosen, _unheld(raw, parts), spec.scale)
     if spec.noisy:
@@ -92,8 +98,7 @@ def _read(spec: DataSpec) -> tuple[Raw, Split, int]:
     if spec.dataset is not None:
         known = datasets.entry(spec.dataset)
         return datasets.load_raw(spec.dataset, spec.goal), known.split, known.parties
-    path = Path(spec.path or "").expanduser()
-    raw = tables.read(path, spec.label, spec.columns, spec.goal)
+    raw = tables.read(spec)
     if raw.shape is None:
         return raw, "views", len(raw.shapes)
     return raw, "bands" if len(raw.shape) == 3 else "columns", 2
@@ -123,6 +128,14 @@ def _partition(raw: Raw, spec: DataSpec, split: Split, parties: int) -> Partitio
     return cut(raw.shape or (), parties)
 
 
+def _given(raw: Raw, spec: DataSpec, seed: int) -> Parts | None:
+    """Which part each row is in, where a column says it."""
+    if spec.split_by is None or raw.divider is None:
+        return None
+    shares = {"test": spec.test, "validation": spec.validation}
+    return parts_by(spec.split_by, raw.divider, spec.path or raw.name, **shares, seed=seed)
+
+
 def _distribute(
     raw: Raw,
     parts: Partition,
@@ -135,30 +148,42 @@ def _distribute(
     held = [part.take(raw.x) for part in parts.parts]
     alone = chosen.extra or [np.arange(0)] * len(held)
     scalers = tuple(
-        _scaler(part, x[np.concatenate([chosen.train, extra])], raw.pixel_max, scale)
+        _scaler(part, x, np.concatenate([chosen.train, extra]), raw.pixel_max, scale)
         for part, x, extra in zip(parts.parts, held, alone, strict=True)
     )
+    seen = {client: Remarks() for client in parts.clients}
+
+    def scaled(which: Indices, i: int) -> Tensor:
+        scaler, own = scalers[i], held[i]
+        if isinstance(scaler, Preprocessing):
+            assert isinstance(own, Table)
+            return scaler.apply(own[which], own.source, seen[parts.clients[i]])
+        assert not isinstance(own, Table)
+        return scaler.apply(own[which])
 
     def rows(which: Indices) -> Rows:
-        x = tuple(scaler.apply(own[which]) for scaler, own in zip(scalers, held, strict=True))
+        x = tuple(scaled(which, i) for i in range(len(held)))
         return Rows(x, torch.from_numpy(raw.y[which]))
 
+    train, validation, test = map(rows, (chosen.train, chosen.validation, chosen.test))
+    extra = tuple(scaled(which, i) for i, which in enumerate(chosen.extra))
     return VerticalData(
         name=raw.name,
         clients=parts.clients,
         classes=raw.classes,
-        shapes=parts.shapes,
-        train=rows(chosen.train),
-        validation=rows(chosen.validation),
-        test=rows(chosen.test),
-        extra=tuple(
-            scaler.apply(own[extra])
-            for scaler, own, extra in zip(scalers, held, chosen.extra, strict=False)
+        shapes=tuple(
+            (scaler.width,) if isinstance(scaler, Preprocessing) else shape
+            for scaler, shape in zip(scalers, parts.shapes, strict=True)
         ),
+        train=train,
+        validation=validation,
+        test=test,
+        extra=extra,
         notes=(
             *raw.cautions,
             *raw.notes,
             *notes,
+            *_prepared_notes(parts.clients, scalers, seen),
             *label_notes(raw.classes, raw.y, chosen),
         ),
         cautions=raw.cautions,
@@ -173,16 +198,34 @@ def _unheld(raw: Raw, parts: Partition) -> tuple[str, ...]:
     return idle_note([name for number, name in names if number not in held])
 
 
+def _prepared_notes(
+    clients: Sequence[str], scalers: Sequence[AnyScaler], seen: dict[str, Remarks]
+) -> tuple[str, ...]:
+    """What was left out of tables, and what rows after the training rows brought."""
+    return tuple(
+        f"{client}: {note}"
+        for client, scaler in zip(clients, scalers, strict=True)
+        if isinstance(scaler, Preprocessing)
+        for note in (*scaler.notes(), *seen[client].notes())
+    )
+
+
 def _scaler(
-    part: ClientColumns, x: Array, pixel_max: float | None, scale: PixelScale | None
-) -> Scaler:
+    part: ClientColumns,
+    x: Array | Table,
+    rows: Indices,
+    pixel_max: float | None,
+    scale: PixelScale | None,
+) -> AnyScaler:
+    if pixel_max is None and scale is not None:
+        raise InputError(
+            "data.scale: is for pixels; columns that are no pixels are standardised by their "
+            "holders. Leave it out."
+        )
+    if isinstance(x, Table):
+        return x.fit(rows)
     if pixel_max is None:
-        if scale is not None:
-            raise InputError(
-                "data.scale: is for pixels; columns that are no pixels are standardised by their "
-                "holders. Leave it out."
-            )
-        return Scaler.standardising(x)
+        return Scaler.standardising(x[rows])
     more = () if scale is None else (scale.mean, scale.spread)
     return Scaler.of_pixels(len(part.columns), pixel_max, *more)
 

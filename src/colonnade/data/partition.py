@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,9 @@ from colonnade.errors import InputError
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from colonnade.data.preprocessing import Preprocessing
     from colonnade.data.scaling import Scaler
+    from colonnade.data.table import Table
 
 Shape = tuple[int, ...]  # (width,) or (channels, height, width)
 
@@ -48,9 +50,14 @@ class ClientColumns:
     columns: tuple[int, ...]  # of the flattened row
     shape: Shape
 
-    def take(self, x: NDArray[np.generic]) -> NDArray[np.generic]:
+    @overload
+    def take(self, x: NDArray[np.generic]) -> NDArray[np.generic]: ...
+    @overload
+    def take(self, x: NDArray[np.generic] | Table) -> NDArray[np.generic] | Table: ...
+    def take(self, x: NDArray[np.generic] | Table) -> NDArray[np.generic] | Table:
         """[rows, all columns] → [rows, columns of this client]"""
-        return x[:, list(self.columns)]
+        chosen = list(self.columns)
+        return x[:, chosen] if isinstance(x, np.ndarray) else x.take(chosen)
 
 
 @dataclass(frozen=True)
@@ -84,7 +91,9 @@ class VerticalData:
     notes: tuple[str, ...] = field(default=())  # e.g. "subset of the official training rows"
     cautions: tuple[str, ...] = ()  # notes that the user should read before the training
     partition: Partition | None = None  # which client holds which columns, for new rows
-    scalers: tuple[Scaler, ...] = ()  # one per client, fitted on the rows it trains on
+    scalers: tuple[
+        Scaler | Preprocessing, ...
+    ] = ()  # one per client, fitted on the rows it trains on
     metric: str | None = None  # that the user chose to decide; None: the usual one of the goal
     weights: Weights | None = None  # of classes, in the loss
 
@@ -133,7 +142,15 @@ class VerticalData:
                 f"{self.partition.width}."
             )
         pairs = zip(self.partition.parts, self.scalers, strict=True)
-        return tuple(scaler.apply(part.take(rows)) for part, scaler in pairs)
+        return tuple(_scaled(scaler, part.take(rows)) for part, scaler in pairs)
+
+
+def _scaled(scaler: Scaler | Preprocessing, x: NDArray[np.generic]) -> Tensor:
+    from colonnade.data.scaling import Scaler
+
+    if isinstance(scaler, Scaler):
+        return scaler.apply(x)
+    raise InputError("rows of a table have named columns; apply data.scalers to them, by party.")
 
 
 def flattened(x: NDArray[np.generic]) -> tuple[NDArray[np.generic], Shape]:

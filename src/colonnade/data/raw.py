@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 from colonnade.common.metric_names import GoalName
 from colonnade.common.text import first_of
 from colonnade.data.partition import Shape, flattened
+from colonnade.data.preprocessing.cells import Column
 from colonnade.data.rows import RowSplit
+from colonnade.data.table import Table
 from colonnade.errors import InputError
 
 Array = NDArray[np.generic]
@@ -25,7 +27,7 @@ AMOUNTS = 'set goal = "number" to predict the amounts, or name another label col
 @dataclass(frozen=True, eq=False)
 class Raw:
     name: str
-    x: Array  # [rows, columns]; images flattened channel first, views side by side
+    x: Array | Table  # [rows, columns]; images flattened channel first, views side by side
     y: NDArray[np.int64 | np.float64]  # [rows], 0..classes-1, or numbers
     classes: int  # 0: the label is a number
     shapes: tuple[Shape, ...]  # of a row: one per view, so usually one
@@ -35,6 +37,7 @@ class Raw:
     view_names: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     cautions: tuple[str, ...] = ()  # notes that the user should read before the training
+    divider: Column | None = None  # the column that rows are split by, if there is one
 
     @property
     def strata(self) -> NDArray[np.int64]:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from colonnade.common.seeds import numpy_stream
+from colonnade.data.row_splits import TEST, TRAIN, VALIDATION, Parts
 from colonnade.errors import InputError
 
 Indices = NDArray[np.int64]
@@ -31,9 +32,13 @@ def split_rows(
     cap: int | None = None,
     labelled: int | None = None,
     parties: int = 1,
+    given: Parts | None = None,
 ) -> RowSplit:
-    """Cut test rows, then the cap, then validation rows (all stratified), then labelled rows."""
+    """Cut test rows, then the cap, then validation rows (all stratified), then labelled rows.
+    `given`: which part each row is in, as a column says; then the cap is of training rows."""
     everything = np.arange(len(y))
+    if given is not None:
+        return _given_split(given, y, seed, cap, labelled, parties)
     if official is None:
         held_out, pool = cut(
             y, everything, _share(test, len(y)), numpy_stream(seed, "split", "test")
@@ -49,8 +54,26 @@ def split_rows(
             f"data: {len(y)} rows with test = {test}, validation = {validation} and "
             f"rows = {cap} leave no training rows; lower the shares or give more rows."
         )
+    return _labelled(RowSplit(train, validation_rows, held_out), y, seed, labelled, parties)
+
+
+def _given_split(
+    given: Parts, y: Indices, seed: int, cap: int | None, labelled: int | None, parties: int
+) -> RowSplit:
+    train, validation, test = (np.flatnonzero(given == part) for part in (TRAIN, VALIDATION, TEST))
+    if not len(train):
+        raise InputError("data.split_by: leaves no training rows.")
+    if cap is not None and cap < len(train):
+        train, _ = cut(y, train, cap, numpy_stream(seed, "split", "rows"))
+    return _labelled(RowSplit(train, validation, test), y, seed, labelled, parties)
+
+
+def _labelled(
+    chosen: RowSplit, y: Indices, seed: int, labelled: int | None, parties: int
+) -> RowSplit:
+    train, validation_rows, held_out = chosen.train, chosen.validation, chosen.test
     if labelled is None:
-        return RowSplit(train, validation_rows, held_out)
+        return chosen
     if labelled > len(train):
         raise InputError(
             f"data.labelled = {labelled}: only {len(train)} training rows are left after test and "

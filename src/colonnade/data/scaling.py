@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +43,8 @@ class Scaler:
 
     def apply(self, x: NDArray[np.generic]) -> Tensor:
         """Rows [rows, width] of any number type to a float32 tensor."""
+        import torch  # 2 s: who only looks at a table does not wait for it
+
         # Amounts of money lose digits when centred in float32; bytes do not.
         exact = np.float32 if x.dtype == np.uint8 else np.float64
         scaled = np.array(x, dtype=exact, order="C")

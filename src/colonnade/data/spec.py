@@ -8,8 +8,10 @@ from pathlib import Path
 import msgspec
 
 from colonnade.common.metric_names import GoalName, MetricName, Weights
-from colonnade.data.catalogue import Split
-from colonnade.data.datasets import entry
+from colonnade.data.catalogue import Split, entry
+from colonnade.data.preprocessing.fitting import check_treatment
+from colonnade.data.row_splits import SplitBy
+from colonnade.data.sql import DATABASES
 from colonnade.errors import InputError
 
 
@@ -31,7 +33,8 @@ class DataSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     dataset: str | None = None
     path: str | None = None
-    label: str | None = None  # the label column of a CSV or Parquet file
+    query: str | None = None  # SQL over the file in `path`, whose result is the table
+    label: str | None = None  # the label column of a table
     columns: dict[str, list[str]] | None = None  # party → names of its columns
     parties: int | None = None  # default: the data set's own; 2 for own files
     split: Split | None = None
@@ -40,6 +43,8 @@ class DataSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     labelled: int | None = None  # aligned labelled rows; the rest goes to the parties as `extra`
     test: float = 0.2  # share of all rows, where there is no official split
     validation: float = 0.1  # share of the training rows, after `rows`
+    split_by: SplitBy | None = None  # the column that says which rows are for test
+    prepare: dict[str, str] = {}  # column → what is done with it; others are decided by their cells
     goal: GoalName | None = None  # what the label is, where the labels do not show it
     metric: MetricName | None = None  # decides the best epoch, the table and the report
     weights: Weights | None = None  # of classes, in the loss
@@ -63,10 +68,7 @@ class DataSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
                 raise InputError(f"data.{key} = {value}: must be at least 1.")
         for key in ("test", "validation"):
             check_share(key, getattr(self, key))
-        if self.label is not None and not _is_table(self.path):
-            raise InputError(
-                "data.label: only a CSV or Parquet file in data.path has a label column."
-            )
+        self._check_table()
         for party, deviation in self.noisy.items():
             if not 0 < deviation < math.inf:
                 raise InputError(
@@ -80,6 +82,18 @@ class DataSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         if self.columns is not None:
             _check_columns(self.columns, self.parties, self.split)
 
+    def _check_table(self) -> None:
+        for key in ("label", "query", "split_by", "prepare"):
+            if getattr(self, key) and not _is_table(self.path):
+                raise InputError(
+                    f"data.{key}: is for a table in data.path: a CSV or Parquet file, or a "
+                    "database."
+                )
+        if self.split_by is not None and self.split_by.party is not None:
+            raise InputError("data.split_by.party: is for federations; leave it out.")
+        for column, treatment in self.prepare.items():
+            check_treatment(treatment, f"data.prepare.{column}")
+
 
 def check_share(key: str, value: float) -> None:
     if not 0 <= value < 1:
@@ -87,7 +101,7 @@ def check_share(key: str, value: float) -> None:
 
 
 def _is_table(path: str | None) -> bool:
-    return path is not None and Path(path).suffix.lower() in (".csv", ".parquet")
+    return path is not None and Path(path).suffix.lower() in (".csv", ".parquet", *DATABASES)
 
 
 def _check_columns(columns: dict[str, list[str]], parties: int | None, split: str | None) -> None:

@@ -21,6 +21,7 @@ from colonnade.common.processes import one_thread
 from colonnade.common.results import Result, write_lines
 from colonnade.common.tracking import Tracked, Tracking
 from colonnade.data import VerticalData, load
+from colonnade.data.preprocessing import Preprocessing
 from colonnade.errors import ColonnadeError
 from colonnade.experiments.config import Experiment
 from colonnade.experiments.live_file import LiveFile
@@ -228,6 +229,7 @@ def _tested(
         write_lines(folder / "leads" / f"{spec.run}.jsonl", paces.leads.values())
         write_lines(folder / "turns" / f"{spec.run}.jsonl", paces.first)
     algorithm.save(folder / "models" / spec.run, net)
+    save_preprocessing(folder / "models" / spec.run, data)
     cost["wall_seconds"] = round(took + time.perf_counter() - started, 3)
     numbers = {key: value if math.isfinite(value) else None for key, value in metrics.items()}
     method, faults = spec.settings.name, spec.fault.name
@@ -236,6 +238,13 @@ def _tested(
         notes, privacy = (*notes, *releases.notes()), releases.facts()
     rows = data.fingerprint
     return Result(method, faults, spec.seed, spec.run, numbers, cost, notes, privacy, rows)
+
+
+def save_preprocessing(folder: Path, data: VerticalData) -> None:
+    """Beside its model, what each party did with its raw columns."""
+    for client, scaler in zip(data.clients, data.scalers, strict=False):
+        if isinstance(scaler, Preprocessing):
+            scaler.save(folder / f"{client}.preprocessing.json")
 
 
 def per_prediction(algorithm: Algorithm, net: Network) -> float:

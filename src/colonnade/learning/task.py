@@ -13,6 +13,7 @@ from torch import Tensor
 from colonnade.common.metric_names import Weights
 from colonnade.common.seeds import seed_of, torch_stream
 from colonnade.data.partition import Rows, VerticalData
+from colonnade.data.stored import StoredRows, StoredStack
 from colonnade.learning.goal import Goal, goal_of
 from colonnade.network import ABSENT, Delays, Group, Network
 
@@ -230,6 +231,9 @@ def _part(net: Network, rows: Rows, columns: Group, labels: Group, pooled: bool)
     here = net.here(columns)
     width = max(x.shape[1] for x in rows.x)
     mine = [torch.cat(rows.x, 1)] if pooled and here else [rows.x[i] for i in here]
+    if len(mine) == 1 and isinstance(mine[0], StoredRows):
+        x = StoredStack(mine[0], width)
+        return Part(x, rows.y if net.here(labels) else ABSENT, len(rows))
     x = pad_stack(mine, None if pooled else width) if mine else ABSENT
     return Part(x, rows.y if net.here(labels) else ABSENT, len(rows))
 

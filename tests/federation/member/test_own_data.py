@@ -250,7 +250,7 @@ def test_a_party_without_columns_and_labels_needs_no_data(folder: Path) -> None:
             CLINIC + "columns = ['age']",
             r"clinic.csv: gives 1 columns \(age\), but the federation file says columns = 2",
         ),
-        ("lab", LAB.replace("sugar", "note"), "column 'note', data row 1 is text"),
+        ("lab", LAB.replace("sugar", "note"), "no column is left.*note: one value only: 'n'"),
     ],
 )
 def test_what_is_wrong_is_named(folder: Path, name: str, rest: str, message: str) -> None:
@@ -260,7 +260,8 @@ def test_what_is_wrong_is_named(folder: Path, name: str, rest: str, message: str
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("9999,,1.0", "column 'age', data row 1 is empty"),
+        ("9999,,1.0", "2 columns .age, bmi., which become 3 numbers, but .* columns = 2"),
+        ("9999,inf,1.0", "column 'age', data row 1 is infinite"),
         (",1.0,1.0", "column 'patient', data row 1 has no id"),
         ("{second},1.0,1.0", "holds the id '{second}' twice"),
     ],

@@ -45,7 +45,7 @@ def roles(parties: tuple[PartySpec, ...], known: Roles) -> None:
         )
 
 
-def columns(parties: tuple[PartySpec, ...], roles: Roles, needed: bool) -> None:
+def columns(parties: tuple[PartySpec, ...], roles: Roles) -> None:
     for i, party in enumerate(parties):
         where, holder = f"parties[{i}].columns", roles.columns in party.roles
         if party.columns is not None and not holder:
@@ -53,8 +53,6 @@ def columns(parties: tuple[PartySpec, ...], roles: Roles, needed: bool) -> None:
                 f"{where}: {party.name!r} is not one of the {roles.columns}, so it brings no "
                 f"columns; leave it out, or add {roles.columns!r} to its roles"
             )
-        if needed and holder and party.columns is None:
-            raise InputError(f"{where}: missing; how many columns does {party.name!r} bring?")
         if party.columns is not None and party.columns < 1:
             raise InputError(f"{where} = {party.columns}: expected 1 or more")
 

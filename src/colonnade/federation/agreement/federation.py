@@ -50,7 +50,7 @@ class Federation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             )
         checks.names(self.parties)
         checks.roles(self.parties, self.roles)
-        checks.columns(self.parties, self.roles, needed=self.rows is not None)
+        checks.columns(self.parties, self.roles)
         checks.addresses(self.parties)
         if self.rows is not None:
             checks.class_names(self.parties, self.roles, self.rows)
@@ -93,6 +93,39 @@ class Federation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def playing(self, role: str) -> tuple[str, ...]:
         return tuple(party.name for party in self.parties if role in party.roles)
 
+    # -- what the parties' files tell -------------------------------------------------------------
+
+    @property
+    def complete(self) -> bool:
+        """Whether it is known how many rows and columns there are. If not, checks suppose some
+        numbers until the parties have told theirs."""
+        rows = self.rows
+        if rows is None:
+            return True
+        known = all(self.party(name).columns is not None for name in self.clients)
+        return (
+            known and rows.aligned is not None and (rows.split_by is None) == (rows.parts is None)
+        )
+
+    @property
+    def data_holders(self) -> tuple[str, ...]:
+        """The parties that bring files, where each brings its own."""
+        return tuple(dict.fromkeys((*self.clients, *self.label_holders)))
+
+    def with_found(
+        self, *, aligned: int | None = None, parts: str | None = None, columns: Mapping[str, int]
+    ) -> Federation:
+        """With what the parties have found out."""
+        assert self.rows is not None
+        rows = msgspec.structs.replace(
+            self.rows, aligned=aligned or self.rows.aligned, parts=parts or self.rows.parts
+        )
+        parties = tuple(
+            msgspec.structs.replace(party, columns=columns.get(party.name, party.columns))
+            for party in self.parties
+        )
+        return msgspec.structs.replace(self, rows=rows, parties=parties)
+
     # -- what is trained --------------------------------------------------------------------------
 
     @cached_property
@@ -130,7 +163,7 @@ class Federation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             task = replace(Task.of(self.vertical_data(), self.seed), players=players)
             checks.widths(self.parties, task)
             return task
-        widths = tuple(self.party(client).columns or 0 for client in self.clients)
+        widths = tuple(self.party(client).columns or 1 for client in self.clients)
         split = self.rows.split(self.seed)
         counts = {part: len(getattr(split, part)) for part in ("train", "validation", "test")}
         counts["extra"] = 0

@@ -19,6 +19,7 @@ import msgspec
 from colonnade.common.file_kinds import PARTY, read_kind
 from colonnade.common.toml import Table, convert
 from colonnade.common.user_code import FACTORIES, REFERENCE, code_folder
+from colonnade.data.preprocessing import check_treatment
 from colonnade.errors import InputError
 from colonnade.federation.agreement.federation import Federation
 from colonnade.federation.agreement.federation_file import read_federation
@@ -32,10 +33,16 @@ FILES = ("certificate", "key", "authority")
 class OwnSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The `[data]` table of a party."""
 
-    path: str  # a CSV, Parquet or .npz file
+    path: str  # a CSV, Parquet or .npz file, or a database
+    query: str | None = None  # SQL over it, whose result is the table
     id: str | None = None  # rows are put in the order of this column
     label: str | None = None
     columns: list[str] | None = None  # default: all but id and label
+    prepare: dict[str, str] = {}  # column → what is done with it; others are decided by their cells
+
+    def __post_init__(self) -> None:
+        for column, treatment in self.prepare.items():
+            check_treatment(treatment, f"data.prepare.{column}")
 
 
 @dataclass(frozen=True)

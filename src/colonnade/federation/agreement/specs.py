@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 
 from colonnade.common.metric_names import GoalName, MetricName, Weights, check_metric
+from colonnade.data.row_splits import SplitBy, unpacked_parts
 from colonnade.data.rows import RowSplit, split_rows
 from colonnade.errors import InputError
 from colonnade.federation.keys.names import host_names
@@ -18,6 +19,7 @@ from colonnade.learning.declare import LabelHolders, Members, declared
 from colonnade.learning.task import Task
 from colonnade.network.spec import GraphSpec
 
+SUPPOSED = 1000  # rows, for checks before it is known how many there are
 ENOUGH = 8  # clients and rows, for any algorithm to be made when nothing is set
 
 
@@ -62,7 +64,8 @@ class PartySpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 class RowsSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The `[rows]` table: what the parties' own files hold."""
 
-    aligned: int  # rows that every column holder and the label holder have
+    # Rows that every column holder and the label holder have; not set: all, and equally many.
+    aligned: int | None = None
     # How many, or their names; neither if the label is a number.
     classes: int | tuple[str, ...] | None = None
     validation: float = 0.1  # share of what the test rows leave
@@ -70,11 +73,15 @@ class RowsSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     goal: GoalName | None = None  # "number": the label is one
     metric: MetricName | None = None  # decides the best epoch and the report
     weights: Weights | None = None  # of classes, in the loss
+    split_by: SplitBy | None = None  # the party and its column that say which rows are for test
+    parts: str | None = None  # what they say; found when parties meet, and in no federation file
 
     def __post_init__(self) -> None:
+        if self.split_by is not None and self.split_by.party is None:
+            raise InputError("rows.split_by.party: missing; which party has the column?")
         if len(set(self.names)) < len(self.names):
             raise InputError(f"rows.classes = {list(self.names)}: a class is named twice.")
-        for key, value, least in (("aligned", self.aligned, 1), ("classes", self.count, 2)):
+        for key, value, least in (("aligned", self.size, 1), ("classes", self.count, 2)):
             if value < least and (key == "aligned" or self.classes is not None):
                 raise InputError(f"rows.{key} = {value}: expected {least} or more.")
         if (self.goal == "number") == (self.classes is not None):
@@ -89,12 +96,17 @@ class RowsSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
                     f"rows.{key} = {getattr(self, key):g}: expected a share from 0 to below 1, "
                     "e.g. 0.2."
                 )
-        left = self.aligned - round(self.test * self.aligned)
+        left = self.size - round(self.test * self.size)
         if left - round(self.validation * left) < 1:
             raise InputError(
-                f"rows.aligned = {self.aligned}: test = {self.test:g} and validation = "
+                f"rows.aligned = {self.size}: test = {self.test:g} and validation = "
                 f"{self.validation:g} leave no rows to train on."
             )
+
+    @property
+    def size(self) -> int:
+        """Aligned rows; a number for checks while it is not known."""
+        return SUPPOSED if self.aligned is None else self.aligned
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -109,9 +121,14 @@ class RowsSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def split(self, seed: int) -> RowSplit:
         """Which rows are for what. Nobody's labels play a part, as every party must draw the
         same."""
-        unlabelled = np.zeros(self.aligned, dtype=np.int64)
+        unlabelled = np.zeros(self.size, dtype=np.int64)
         return split_rows(
-            unlabelled, seed, official=None, test=self.test, validation=self.validation
+            unlabelled,
+            seed,
+            official=None,
+            test=self.test,
+            validation=self.validation,
+            given=None if self.parts is None else unpacked_parts(self.parts, self.size),
         )
 
 

@@ -14,7 +14,19 @@ from colonnade.common.tracking import MLFLOW, TENSORBOARD
 LOCK, STATUS, LOG, RELEASED = "lock", "status.json", "log.txt", "released.json"
 MADE = (CURVES, EXPLANATIONS, TABLES, TENSORBOARD, MLFLOW)
 KEPT = ("checkpoints", "history", "ledger", "models", *MADE)  # folders
-WRITTEN = (CONFIG, RESULTS, STATUS, "report.html", "code.json", LOG, LOCK, RELEASED)  # files
+# How the party's table was prepared; what all parties found out about their files.
+TABLE = ("preprocessing.json", "features.json", "features.f32", "query.parquet", "found.json")
+WRITTEN = (
+    CONFIG,
+    RESULTS,
+    STATUS,
+    "report.html",
+    "code.json",
+    LOG,
+    LOCK,
+    RELEASED,
+    *TABLE,
+)  # files
 
 
 def of_a_party(path: Path) -> bool:

@@ -48,7 +48,7 @@ class Member(TrainingMember):
         releases, rows = self.algorithm.releases, self.federation.rows
         if releases is None or self.own.x is None:
             return None
-        aligned = len(self.own.ids) if rows is None else rows.aligned
+        aligned = len(self.own.ids) if rows is None else rows.size
         return RowBudget(releases, self.own, aligned, self.folder)
 
     def resume(self, net: Live) -> None:
@@ -192,6 +192,7 @@ class Member(TrainingMember):
         label holder asks, if it is not the first."""
         part = self.algorithm.data.test
         if ids is not None:
+            self._look_at_file()
             x: Any = ABSENT
             if self.own.x is not None:
                 x = pad_stack([self.own.rows(ids)], max(self.algorithm.task.widths))
@@ -206,6 +207,13 @@ class Member(TrainingMember):
             return replace(part, x=torch.zeros_like(part.x))
         self.budget.take(ids)
         return part
+
+    def _look_at_file(self) -> None:
+        """Answers are about the rows as they were read when this party was started."""
+        features = self.own.features
+        if features is not None and features.file_changed:
+            kind = "the file has changed since this party was started; start it again to read it"
+            self._unknown.add(self.party, kind, features.kept.file)
 
     def beside(
         self, origin: ProgramCounter, program: str, patience: float, without: Sequence[str] = ()

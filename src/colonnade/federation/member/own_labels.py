@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from colonnade.common.text import nearest
+from colonnade.data.preprocessing import Column
 from colonnade.data.raw import COUNTING
 from colonnade.data.rows import Indices
-from colonnade.data.tables import Column
 from colonnade.errors import InputError
 from colonnade.federation.agreement.specs import RowsSpec
 
@@ -25,7 +25,7 @@ def own_labels(
 ) -> tuple[Tensor, tuple[str, ...]]:
     """Labels of the aligned rows in their order, `NOBODYS` where there is none, and the names of
     the classes. `train`: which of the ordered rows are for training."""
-    words = [_word(value) for value in np.asarray(values)[: rows.aligned].tolist()]
+    words = [_word(value) for value in np.asarray(values)[: rows.size].tolist()]
     names = rows.names or tuple(sorted({word for word in words if word}))
     if len(names) != rows.count:
         raise InputError(
@@ -33,7 +33,7 @@ def own_labels(
             f"the federation file says rows.classes = {rows.count}."
         )
     y = np.array([_number(word, names, i, path, column) for i, word in enumerate(words)])
-    y = y[order[: rows.aligned]]
+    y = y[order[: rows.size]]
     if not (y[train] != NOBODYS).any():
         raise InputError(
             f"{path}: column {column!r} has no label for any of the {len(train)} training rows; a "

@@ -130,6 +130,6 @@ def new_rows(member: Member) -> list[str]:
     rows, own = member.federation.rows, member.own
     if rows is None:
         return list(own.ids)
-    later = own.ids[rows.aligned :]
+    later = own.ids[rows.size :]
     test = rows.split(member.federation.seed).test
-    return list(later) or [own.ids[i] for i in test]
+    return list(later) or [str(own.ids[i]) for i in test]

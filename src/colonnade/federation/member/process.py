@@ -16,6 +16,7 @@ from colonnade.common.tracking import check_trackers
 from colonnade.errors import InputError
 from colonnade.federation.agreement.party_file import PartyFile
 from colonnade.federation.member.background_writer import BackgroundWriter
+from colonnade.federation.member.finding import Finding, Found, keep, kept
 from colonnade.federation.member.folder import of_a_party
 from colonnade.federation.member.folder_lock import only_one
 from colonnade.federation.member.leaderless import member_kind
@@ -27,6 +28,7 @@ from colonnade.federation.member.status import StatusLine, end_noted, status
 from colonnade.network.clock import WallClock
 from colonnade.network.quota import Quota
 from colonnade.network.transport.zenoh import Place, ZenohTransport, log_reasons
+from colonnade.network.transport.zenoh_config import FACTS
 
 log = logging.getLogger(__name__)
 
@@ -34,24 +36,62 @@ log = logging.getLogger(__name__)
 def join(
     party: PartyFile, console: Console, *, once: bool = False, track: Sequence[str] = ()
 ) -> Member:
-    """Take part until it is over, or until Ctrl-C. What is wrong is told before anyone connects.
-    `track`: with which trackers; see tracking.py."""
+    """Take part until it is over, or until Ctrl-C. What is wrong with this party's own files is
+    told before anyone connects. `track`: with which trackers; see tracking.py."""
     check_trackers(track)
     if track and party.party not in party.federation.label_holders:
         raise InputError(f"--track: {party.party} has no labels, and so no curve to track")
     party.check()
-    own = read_own(party)
     log_reasons()
     with (
         private(party.folder, of_a_party),
         only_one(party.folder, party.party),
         end_noted(party.folder, party.party),
     ):
-        return _live(party, own, console, once, track)
+        facts, party, own = found_out(party)
+        own.keep(party.folder)
+        for note in () if own.features is None else own.features.notes:
+            log.info("%s: %s", party.party, note)
+        return _live(party, own, console, once, track, facts)
+
+
+def found_out(party: PartyFile) -> tuple[bytes, PartyFile, OwnData]:
+    """What this party tells of its file, the party with a complete federation, and its data. Where
+    the federation file leaves out what the files tell, the parties find it out together."""
+    federation = party.federation
+    if federation.rows is None:
+        return b"", party, read_own(party)
+    finding, before = Finding(party), kept(party)
+    if before is None and not federation.complete:
+        finding.advance()  # what is wrong with the file is told before anyone connects
+        clock = WallClock()
+        transport = ZenohTransport(place_of(party), clock)
+        transport.serve(FACTS, lambda _, reply: reply(finding.answer()))
+        result: list[Found] = []
+
+        async def find() -> None:
+            result.append(await finding.find(transport))
+
+        try:
+            clock.run((party.party, find()))
+        finally:
+            transport.close()
+        [before] = result
+        keep(party.folder, before)
+    if before is not None:
+        party = replace(party, federation=before.complete(federation))
+    own = read_own(party, finding.read)
+    finding.tell(party.federation)
+    return finding.answer(), party, own
 
 
 def _live(
-    party: PartyFile, own: OwnData, console: Console, once: bool, track: Sequence[str]
+    party: PartyFile,
+    own: OwnData,
+    console: Console,
+    once: bool,
+    track: Sequence[str],
+    facts: bytes,
 ) -> Member:
     clock = WallClock()
     quota = Quota(party.federation.network.quota_bytes, own=party.party)
@@ -72,6 +112,7 @@ def _live(
         serve(member, transport)
         if track:
             member.record.track(track)
+        transport.serve(FACTS, lambda _, reply: reply(facts))
         with one_thread(), StatusLine(member, console) as line:
             try:
                 clock.run((party.party, member.live()), ("status", line.keep_up()))

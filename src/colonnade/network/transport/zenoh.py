@@ -35,6 +35,7 @@ log = logging.getLogger(__name__)
 
 ALIVE = "vfl/*/alive/*"
 ASKING = "all who ask"  # all questions share one quota: Zenoh does not say who asks
+ASKED = 2.0  # seconds for the answer of a neighbour
 TRY = 0.5  # seconds at a time for reaching the hub, so that closing need not wait longer
 
 Answer = Callable[[bytes], None]
@@ -132,6 +133,21 @@ class ZenohTransport:
             query.drop()  # no further reply: the asking process need not wait any longer
 
         self._declare(lambda session: session.declare_queryable(key, asked, complete=True))
+
+    def ask(self, party: str, name: str, take: Callable[[bytes], None]) -> None:
+        """Ask a neighbour through the links that are there. `take` is called with the answer, on
+        the thread of the clock; never, if none comes."""
+        session = self._session
+        if session is None or self._closed.is_set():
+            return
+
+        def answered(reply: zenoh.Reply) -> None:
+            if reply.ok is not None:
+                data = reply.ok.payload.to_bytes()
+                self._hand_over(party, len(data), lambda: take(data))
+
+        with contextlib.suppress(zenoh.ZError):
+            session.get(f"vfl/{party}/ask/{name}", answered, timeout=ASKED)
 
     def close(self) -> None:
         with self._lock:

@@ -31,6 +31,7 @@ SIZED = ("put", "delete", "query", "reply")
 
 Rule = dict[str, Any]
 STATUS = "status"  # the question that every member may ask
+FACTS = "facts"  # what neighbours may ask as well: numbers of rows and columns
 
 
 class TlsFiles(Protocol):
@@ -206,12 +207,13 @@ def _allowed(
     source: str, target: str, talks: bool
 ) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
     """What may go from source to target: messages of the source, and subscriptions to messages for
-    it. Every member may ask for a party's status; all other questions are for processes of that
-    party only."""
+    it. Every member may ask for a party's status, and neighbours for the facts of its file; all
+    other questions are for processes of that party only."""
     if talks:
         yield MESSAGES, (f"vfl/{source}/to/{target}",)
         yield ("declare_subscriber",), (f"vfl/*/to/{source}",)
     yield ("liveliness_token",), (f"vfl/{source}/alive/*",)
     yield WATCHING, ("vfl/*/alive/*",)
-    yield ("query",), (f"vfl/{target}/ask/{STATUS}", f"vfl/{source}/ask/*")
+    asked = (STATUS, FACTS) if talks else (STATUS,)
+    yield ("query",), (*(f"vfl/{target}/ask/{name}" for name in asked), f"vfl/{source}/ask/*")
     yield ("declare_queryable", "reply"), (f"vfl/{source}/ask/*",)

@@ -1,0 +1,258 @@
+"""What to do with a column: chosen from its training rows, or as declared; then fitted on them."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import Literal, TypedDict, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from colonnade.common.text import nearest
+from colonnade.data.preprocessing import cells
+from colonnade.data.preprocessing.cells import Column, Numbers
+from colonnade.data.preprocessing.fitted import (
+    AnyFitted,
+    Boolean,
+    Date,
+    Drop,
+    OneHot,
+    Ordinal,
+    Quantile,
+    Standard,
+    check_finite,
+    days_of,
+    level_words,
+)
+from colonnade.data.scaling import Scaler
+from colonnade.errors import InputError
+
+Treatment = Literal["standard", "quantile", "boolean", "onehot", "ordinal", "date", "drop"]
+TREATMENTS: tuple[str, ...] = get_args(Treatment)
+
+MOST = 64  # levels of a one-hot column; more are ranked
+RARE = 0.002  # share of the training rows; rarer levels are joined, and those with fewer than 3
+FEWEST = 3
+FAR = 20.0  # deviations from the mean that a heavy tail reaches
+LANDMARKS = 101
+
+
+class Unfit(InputError):
+    """A column that cannot be used as declared."""
+
+
+def check_treatment(declared: str, key: str) -> None:
+    """`date:%d/%m/%Y` says how dates are written."""
+    kind, _, pattern = declared.partition(":")
+    if kind not in TREATMENTS or (pattern and kind != "date"):
+        raise InputError(
+            f'{key} = "{declared}": is no treatment{nearest(kind, TREATMENTS)}; there are '
+            f'{", ".join(TREATMENTS)}, and "date:%d/%m/%Y" for dates in another order.'
+        )
+
+
+def fit_column(
+    name: str,
+    values: Column,
+    rows: NDArray[np.int64],
+    source: str,
+    declared: str | None = None,
+) -> AnyFitted:
+    """`values`: of the training rows only. `rows`: their numbers, for errors."""
+    where = f"{source}: column {name!r}"
+    if declared is not None:
+        known = cells.numbers(values)
+        if known is not None:
+            check_finite(known, source, name, rows)
+        return _as_declared(name, values, declared, where)
+    if cells.is_typed(values, "M"):
+        return _date(name, values, "iso", where)
+    if cells.is_typed(values, "b"):
+        return _boolean(name, values, where)
+    known = None if _has_codes(values) else cells.numbers(values)
+    if known is not None:
+        check_finite(known, source, name, rows)
+        return _usual_number(name, known)
+    return _usual_words(name, values, where)
+
+
+def _as_declared(name: str, values: Column, declared: str, where: str) -> AnyFitted:
+    kind, _, pattern = declared.partition(":")
+    if kind == "drop":
+        return Drop(name=name, why="as declared")
+    if not any(cells.words(values)):
+        raise Unfit(f'{where} is empty in all training rows, but prepare says "{declared}".')
+    if kind == "date":
+        return _date(name, values, pattern or cells.pattern_of(values), where)
+    if kind == "boolean":
+        return _boolean(name, values, where)
+    if kind in ("onehot", "ordinal"):
+        return (_onehot if kind == "onehot" else _ordinal)(name, values)
+    known = cells.numbers(values)
+    if known is None:
+        cell = values[cells.first_wrong(values, cells.number)]
+        raise Unfit(f'{where} holds {str(cell)!r}, which is no number, but prepare says "{kind}".')
+    return _quantile(name, known) if kind == "quantile" else _standard(name, known)
+
+
+def _has_codes(values: Column) -> bool:
+    """Numbers with leading zeros, such as 01234, are codes."""
+    if isinstance(values, np.ndarray) and values.dtype.kind not in "US":
+        return False
+    texts = (str(cell).strip() for cell in values)
+    return any(len(text) > 1 and text[0] == "0" and text.isdecimal() for text in texts)
+
+
+# -- numbers --------------------------------------------------------------------------------------
+
+
+def _usual_number(name: str, known: Numbers) -> AnyFitted:
+    filled = known[~np.isnan(known)]
+    if not len(filled):
+        return Drop(name=name, why="empty")
+    if _named_id(name) and len(filled) > 1 and _all_different_wholes(filled):
+        return Drop(name=name, why="ids: a different number in each row")
+    plain = _standard(name, known)
+    far = np.abs(filled - plain.centre).max() / plain.spread
+    heavy = far > FAR and len(np.unique(filled)) > FEWEST * 7
+    return _quantile(name, known) if heavy else plain
+
+
+def _named_id(name: str) -> bool:
+    words = name.replace("-", "_").replace(" ", "_").lower().split("_")
+    return "id" in (words[0], words[-1]) or name.endswith(("ID", "Id"))
+
+
+def _all_different_wholes(filled: Numbers) -> bool:
+    return bool((filled == np.round(filled)).all()) and len(np.unique(filled)) == len(filled)
+
+
+def _standard(name: str, known: Numbers) -> Standard:
+    return Standard(name=name, **_scale(known))
+
+
+def _quantile(name: str, known: Numbers) -> Quantile:
+    filled = known[~np.isnan(known)]
+    marks = np.quantile(filled, np.linspace(0, 1, min(LANDMARKS, len(filled))))
+    return Quantile(name=name, **_scale(known), landmarks=marks.tolist())
+
+
+class Scale(TypedDict):
+    fill: float
+    centre: float
+    spread: float
+    gaps: bool
+
+
+def _scale(known: Numbers) -> Scale:
+    """Gaps are filled first, so that the training rows as a whole have mean 0."""
+    empty = np.isnan(known)
+    fill = float(np.median(known[~empty]))
+    scaler = Scaler.standardising(np.where(empty, fill, known)[:, None])
+    centre, spread = float(scaler.centre[0]), float(scaler.spread[0])
+    return {"fill": fill, "centre": centre, "spread": spread, "gaps": bool(empty.any())}
+
+
+def _boolean(name: str, values: Column, where: str) -> Boolean:
+    known = cells.truths(values)
+    if known is None:
+        cell = values[cells.first_wrong(values, cells.truth)]
+        raise Unfit(f"{where} holds {str(cell)!r}; expected true or false, yes or no, 1 or 0.")
+    if np.isnan(known).all():
+        raise Unfit(f"{where} is empty in all training rows.")
+    scale = _scale(known)
+    scale["fill"] = float(scale["fill"] >= 0.5)
+    return Boolean(name=name, **scale)
+
+
+# -- words ----------------------------------------------------------------------------------------
+
+
+def _usual_words(name: str, values: Column, where: str) -> AnyFitted:
+    texts = cells.words(values)
+    counts = Counter(text for text in texts if text)
+    filled = counts.total()
+    if not filled:
+        return Drop(name=name, why="empty")
+    if len(counts) == 1 and filled == len(texts):
+        return Drop(name=name, why=f"one value only: {next(iter(counts))!r}")
+    if cells.truths(values) is not None:
+        return _boolean(name, values, where)
+    if (pattern := cells.pattern_of(values)) is not None:
+        return _date(name, values, pattern, where)
+    _refuse_mixture(counts, where)
+    if 2 * len(counts) > filled:
+        return Drop(name=name, why=f"ids or free text: {len(counts):,} values in {filled:,} rows")
+    kept, _ = _kept_and_rare(counts)
+    if not kept:
+        return Drop(name=name, why=f"{len(counts):,} values, all of them rare")
+    return _onehot(name, values) if len(kept) <= MOST else _ordinal(name, values)
+
+
+def _refuse_mixture(counts: Counter[str], where: str) -> None:
+    """Mostly numbers, and words among them. A few levels such as 0, 1, 2 and 3+ are categories."""
+    wordy = [text for text in counts if not _is_number(text)]
+    numeric = counts.total() - sum(counts[text] for text in wordy)
+    if wordy and len(counts) > MOST and 2 * numeric > counts.total():
+        raise Unfit(
+            f"{where} mixes numbers and words: {numeric:,} of its {counts.total():,} training "
+            f"cells are numbers, but not {wordy[0]!r}. Empty these cells, or say what they are: "
+            'prepare = "onehot", "ordinal" or "drop" for this column.'
+        )
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
+
+
+def _levels(values: Column) -> tuple[Counter[str], bool, bool]:
+    """The levels, whether they are numbers, and whether there are gaps."""
+    numeric = not _has_codes(values) and cells.numbers(values) is not None
+    texts = level_words(values, numeric)
+    return Counter(text for text in texts if text), numeric, "" in texts
+
+
+def _kept_and_rare(counts: Counter[str]) -> tuple[list[str], list[str]]:
+    """Levels in order: the most frequent first, equal ones by letters."""
+    least = max(FEWEST, math.ceil(RARE * counts.total()))
+    ordered = sorted(counts, key=lambda level: (-counts[level], level))
+    kept = [level for level in ordered if counts[level] >= least]
+    return kept, ordered[len(kept) :]
+
+
+def _onehot(name: str, values: Column) -> OneHot:
+    counts, numeric, gaps = _levels(values)
+    kept, rare = _kept_and_rare(counts)
+    kept, rare = kept[:MOST], kept[MOST:] + rare
+    return OneHot(name=name, gaps=gaps, numeric=numeric, levels=sorted(kept), rare=sorted(rare))
+
+
+def _ordinal(name: str, values: Column) -> Ordinal:
+    counts, numeric, _ = _levels(values)
+    levels = sorted(counts, key=lambda level: (-counts[level], level))
+    places = {level: float(i) for i, level in enumerate(levels)}
+    texts: Sequence[str] = level_words(values, numeric)
+    scale = _scale(np.array([places.get(text, np.nan) for text in texts]))
+    return Ordinal(name=name, levels=levels, numeric=numeric, **scale)
+
+
+# -- dates ----------------------------------------------------------------------------------------
+
+
+def _date(name: str, values: Column, pattern: str | None, where: str) -> AnyFitted:
+    known = None if pattern is None else cells.dates(values, pattern)
+    if pattern is None or known is None:
+        raise Unfit(
+            f"{where} holds no dates that are all written alike, as 2025-01-31, 2025/01/31 or "
+            '31.01.2025; say how they are written, e.g. prepare = "date:%d/%m/%Y".'
+        )
+    if np.isnat(known).all():
+        return Drop(name=name, why="empty")
+    days = np.where(np.isnat(known), np.nan, days_of(known))
+    clock = bool((days[~np.isnan(days)] % 1 != 0).any())
+    return Date(name=name, pattern=pattern, clock=clock, **_scale(days))
