@@ -25,12 +25,13 @@ ARROWS = {
     "federation.agreement": ["federation.keys", "algorithms"],
     "federation.member": ["federation.agreement"],
     "federation.asking": ["federation.member"],
+    "federation.serving": ["federation.asking"],
     "federation": [],
     "api": ["experiments"],
     "estimators": ["experiments"],
     "__init__": ["api", "estimators"],  # the public names
     "testing": ["experiments", "federation.member"],
-    "cli": ["__init__", "experiments", "federation.asking"],
+    "cli": ["__init__", "experiments", "federation.serving"],
     "__main__": ["cli"],
 }
 BELOW: dict[str, set[str]] = {}
