@@ -34,6 +34,7 @@ from bench import (
     processes,
     proximal,
     restarts,
+    serving,
     storms,
 )
 from bench.timing import Figure, Spread
@@ -52,6 +53,7 @@ BENCHMARKS: dict[str, Callable[[], list[Figure]]] = {
     "equivalence": equivalence.run,
     "processes": processes.run,
     "restarts": restarts.run,
+    "serve": serving.run,
     "chaos": chaos.run,
     "storms": storms.run,
 }
@@ -60,6 +62,7 @@ TABLES: dict[str, Callable[[list[Figure]], Table]] = {
     "client": client_time.table,
     "processes": processes.table,
     "restarts": restarts.table,
+    "serve": processes.table,
     "chaos": chaos.table,
     "storms": storms.table,
 }
