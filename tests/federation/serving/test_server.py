@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import re
+import shutil
 import socket
 import ssl
+import subprocess
 import threading
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +25,7 @@ from colonnade.federation.agreement.federation_file import parse_federation
 from colonnade.federation.agreement.party_file import PartyFile
 from colonnade.federation.keys.certificates import make_authority, make_certificate
 from colonnade.federation.keys.identity import Identity
+from colonnade.federation.serving.gate import Application
 from colonnade.federation.serving.server import configuration
 from colonnade.federation.serving.settings import Settings, listening_socket
 from colonnade.federation.serving.tokens import new_token, read_token, shows
@@ -90,18 +96,30 @@ def test_a_port_in_use_is_a_mistake_that_is_named() -> None:
             listening_socket(Settings(port=port))
 
 
+@contextmanager
+def running(config: uvicorn.Config) -> Iterator[int]:
+    """The server of the settings, at a free port of this machine."""
+    server, listening = uvicorn.Server(config), listening_socket(Settings(port=0))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+    thread.start()
+    try:
+        yield listening.getsockname()[1]
+    finally:
+        server.should_exit = True
+        thread.join(20)
+    assert not thread.is_alive()
+
+
+def http(app: Application) -> AbstractContextManager[int]:
+    return running(uvicorn.Config(app, ws="none", lifespan="off", log_level="error"))
+
+
 @pytest.fixture
 def https(tmp_path: Path) -> Iterator[tuple[str, Path]]:
     """A server with mutual TLS for the party itself and for `app`; its address, and the keys."""
     party, settings = party_of(tmp_path), Settings(tls=True, port=0, allow=("app",))
-    config = configuration(served(FakeParty()), party, settings)
-    server, listening = uvicorn.Server(config), listening_socket(settings)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
-    thread.start()
-    yield f"https://localhost:{listening.getsockname()[1]}", tmp_path / "keys"
-    server.should_exit = True
-    thread.join(20)
-    assert not thread.is_alive()
+    with running(configuration(served(FakeParty()), party, settings)) as port:
+        yield f"https://localhost:{port}", tmp_path / "keys"
 
 
 def client(keys: Path, name: str | None) -> httpx.Client:
@@ -125,26 +143,36 @@ def test_with_tls_only_named_certificates_are_answered(https: tuple[str, Path]) 
 def test_a_hundred_megabytes_are_refused_early() -> None:
     """Over a real connection: the answer comes, and the connection is closed, before most of the
     body is sent."""
-    config = uvicorn.Config(served(FakeParty()), ws="none", lifespan="off", log_level="error")
-    server, listening = uvicorn.Server(config), listening_socket(Settings(port=0))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
-    thread.start()
     length, sent, answer = 100 * 2**20, 0, b""
-    try:
-        with socket.create_connection(listening.getsockname(), timeout=20) as line:
-            head = f"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n"
-            line.sendall(head.encode())
-            try:
-                while sent < length:
-                    sent += line.send(bytes(2**16))
-            except OSError:  # closed by the server
-                pass
-            try:
-                answer = line.recv(1000)
-            except OSError:
-                answer = b""
-    finally:
-        server.should_exit = True
-        thread.join(20)
+    head = f"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n"
+    with (
+        http(served(FakeParty())) as port,
+        socket.create_connection(("127.0.0.1", port), timeout=20) as line,
+        suppress(OSError),  # the server closes the connection
+    ):
+        line.sendall(head.encode())
+        answer = line.recv(1000)
+        while sent < length:
+            sent += line.send(bytes(2**16))
     assert sent < 32 * 2**20, "the sockets' buffers, not the whole"
-    assert not answer or b"413" in answer.splitlines()[0]
+    assert b"413" in answer.splitlines()[0]
+
+
+def curl_lines() -> list[str]:
+    page = Path(__file__).parents[3] / "docs" / "how-to" / "predict.md"
+    blocks = re.findall(r"^```sh\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+    return [line for block in blocks for line in block.splitlines() if line.startswith("curl")]
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+def test_the_curl_lines_of_the_documentation_are_answered(tmp_path: Path) -> None:
+    token = tmp_path / "hospital" / "serve.token"
+    new_token(token)
+    with http(served(FakeParty(), read_token(token))) as port:
+        for line in (lines := curl_lines()):
+            done = subprocess.run(
+                line.replace("8471", str(port)), shell=True, cwd=tmp_path, capture_output=True
+            )
+            assert done.returncode == 0, (line, done.stdout)
+            assert json.loads(done.stdout)
+    assert len(lines) >= 5

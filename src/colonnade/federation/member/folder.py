@@ -11,12 +11,13 @@ from colonnade.common.results import CONFIG, RESULTS
 
 LOCK, STATUS, LOG, RELEASED = "lock", "status.json", "log.txt", "released.json"
 KEPT = ("checkpoints", "history", "ledger", "models", EXPLANATIONS)  # folders
+TOKEN = "serve.token"  # of programs that ask over HTTP; `--fresh` leaves it
 WRITTEN = (CONFIG, RESULTS, STATUS, "report.html", "code.json", LOG, LOCK, RELEASED)  # files
 
 
 def of_a_party(path: Path) -> bool:
     """Whether Colonnade wrote this entry of a party's folder."""
-    return path.name.removesuffix(PARTIAL) in (*KEPT, *WRITTEN)
+    return path.name.removesuffix(PARTIAL) in (*KEPT, *WRITTEN, TOKEN)
 
 
 def clear(folder: Path) -> None:

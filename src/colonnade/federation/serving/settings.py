@@ -9,6 +9,7 @@ from pathlib import Path
 
 from colonnade.errors import InputError
 from colonnade.federation.agreement.party_file import PartyFile
+from colonnade.federation.member.folder import TOKEN
 from colonnade.federation.member.messages import AT_ONCE
 
 PORT = 8471
@@ -90,4 +91,4 @@ def listening_socket(settings: Settings) -> socket.socket:
 
 def token_path(party: PartyFile) -> Path:
     """Where the token of a party is, if no other file is named."""
-    return party.folder / "serve.token"
+    return party.folder / TOKEN
