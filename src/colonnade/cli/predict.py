@@ -32,7 +32,7 @@ def predict(
         typer.Argument(
             help="The rows, by key: a CSV or Parquet file. Default: the rows that no party trained "
             "on, in the file of the party that is asked; of a built-in data set, all test rows.",
-            metavar="[ROWS.csv|ROWS.parquet]",
+            metavar="ROWS.csv|ROWS.parquet",
         ),
     ] = None,
     key: Annotated[

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import Any
 
 from colonnade.federation.member.prediction_requests import Asked, Predicted
@@ -18,9 +19,11 @@ class FakeParty:
         self.stage = Stage.ANSWERING
         self.absent: dict[str, str] = {}
         self.asked: list[Asked] = []
+        self.heard = threading.Event()  # of a request
 
     async def ask(self, asked: Asked, seconds: float) -> Predicted:
         self.asked.append(asked)
+        self.heard.set()
         await asyncio.sleep(self.takes)
         if self.stage != Stage.ANSWERING:
             raise NotReady(f"hospital is not ready: {self.stage}, round 3")

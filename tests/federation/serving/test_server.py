@@ -176,3 +176,20 @@ def test_the_curl_lines_of_the_documentation_are_answered(tmp_path: Path) -> Non
             assert done.returncode == 0, (line, done.stdout)
             assert json.loads(done.stdout)
     assert len(lines) >= 5
+
+
+def test_a_request_that_has_begun_is_answered_when_the_server_ends() -> None:
+    party = FakeParty(takes=0.2)
+    answers: list[int] = []
+
+    def ask(port: int) -> None:
+        body = {"keys": ["1"], "seconds": 20}
+        found = httpx.post(f"http://127.0.0.1:{port}/predict", json=body, timeout=20)
+        answers.append(found.status_code)
+
+    with http(served(party)) as port:
+        asking = threading.Thread(target=ask, args=(port,))
+        asking.start()
+        party.heard.wait(20)  # then the server is told to end
+    asking.join(20)
+    assert answers == [200]

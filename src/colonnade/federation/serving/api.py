@@ -14,7 +14,6 @@ from litestar.openapi.config import OpenAPIConfig
 from litestar.openapi.plugins import JsonRenderPlugin
 from litestar.params import Body
 
-from colonnade import __version__
 from colonnade.errors import ColonnadeError
 from colonnade.federation.member.prediction_requests import Predicted
 from colonnade.federation.member.stage import Stage
@@ -22,6 +21,7 @@ from colonnade.federation.serving.batcher import Batcher, Full, Late
 from colonnade.federation.serving.gate import Application, Gate
 from colonnade.federation.serving.settings import LONGEST, Settings
 
+INTERFACE = "1"  # the version of what is asked and answered here
 RETRY = 1  # seconds after which a client that was refused may try again
 FRESH = 0.5  # seconds for which a status is used again
 
@@ -127,7 +127,7 @@ def application(service: Service) -> Application:
 
     schema = OpenAPIConfig(
         title=f"Predictions of {service.party}",
-        version=__version__,
+        version=INTERFACE,
         path="/schema",
         render_plugins=[JsonRenderPlugin(path="/"), JsonRenderPlugin()],
     )

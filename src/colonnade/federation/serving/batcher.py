@@ -1,7 +1,8 @@
 """Requests that come within a few milliseconds are asked together.
 
 One question to the federation takes about as long for a hundred rows as for one. While a question
-is on its way, the requests that come wait, and are asked together afterwards.
+is on its way, and for `window` seconds before the next one, the requests that come wait, and are
+asked together.
 """
 
 from __future__ import annotations
@@ -90,11 +91,12 @@ class Batcher:
         self.rows -= len(one.keys)
 
     async def _work(self) -> None:
-        """Ask until nobody waits."""
-        await asyncio.sleep(self.limits.window)
+        """Ask until nobody waits. Before each question a moment is waited for more requests: at 250
+        requests per second that halves the number of questions, and with it the work."""
         while self.queue:
-            batch = self._next_batch()
-            if batch:
+            if self.rows < AT_ONCE:
+                await asyncio.sleep(self.limits.window)
+            if self.queue and (batch := self._next_batch()):
                 await self._ask(batch)
 
     def _next_batch(self) -> list[Waiting]:

@@ -24,7 +24,7 @@ class Limits:
     rows: int = AT_ONCE  # keys of one request
     body: int = 2**20  # bytes of one request
     room: int = 8 * AT_ONCE  # keys that wait for an answer
-    window: float = 0.002  # seconds: requests that come within are asked together
+    window: float = 0.004  # seconds: requests that come within are asked together
     seconds: float = 2.0  # for an answer, if the request does not say
     upload: float = 10.0  # seconds for the body of a request to come
 
