@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from colonnade.cli import experiments, explain, federation, predict
+from colonnade.cli import experiments, explain, federation, predict, serve
 from colonnade.cli.keys import keys_app
 from colonnade.common.processes import LOST
 from colonnade.common.text import paragraphs
@@ -49,8 +49,9 @@ def top_level(
     """What the command takes before the name of a subcommand."""
 
 
-for _command in (*experiments.COMMANDS, *explain.COMMANDS, *federation.COMMANDS, *predict.COMMANDS):
-    app.command(help=paragraphs(_command.__doc__))(_command)
+for _module in (experiments, explain, federation, predict, serve):
+    for _command in _module.COMMANDS:
+        app.command(help=paragraphs(_command.__doc__))(_command)
 app.add_typer(keys_app, name="keys")
 
 

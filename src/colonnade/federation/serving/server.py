@@ -25,6 +25,7 @@ from colonnade.federation.serving.settings import LONGEST, Settings, listening_s
 from colonnade.network.transport.zenoh import Line
 from colonnade.network.wire import WireError, read_note
 
+OPENING = 1.5  # seconds for connecting to the party; then it counts as not running
 STATUS = 2.0  # seconds for the party to tell its status
 CONNECTIONS = 1000  # at a time; more are refused with 503
 KEEP_ALIVE = 30  # seconds that an idle connection stays open
@@ -99,7 +100,7 @@ class Questions:
     """Asks the party's own process, through one session, on threads beside the event loop."""
 
     def __init__(self, party: PartyFile) -> None:
-        self.party, self.line = party, Line(visiting(party), party.party)
+        self.party, self.line = party, Line(visiting(party), party.party, opening=OPENING)
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="asking")
 
     def __enter__(self) -> Questions:

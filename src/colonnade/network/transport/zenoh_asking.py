@@ -13,16 +13,16 @@ import zenoh
 from colonnade.errors import ColonnadeError
 from colonnade.network.transport.zenoh_config import Place, configuration
 
-OPEN = 5.0  # seconds at most for opening a session
+OPEN = 5.0
 
 
 class Line:
     """Many questions to one party, through one session: opening one takes longer than most answers.
     Several threads may ask at once. After a question without an answer the session is opened anew,
-    because the party may have started again."""
+    because the party may have started again. `opening`: seconds at most for that."""
 
-    def __init__(self, place: Place, party: str) -> None:
-        self.place, self.party = place, party
+    def __init__(self, place: Place, party: str, opening: float = OPEN) -> None:
+        self.place, self.party, self.opening = place, party, opening
         self._lock = threading.Lock()
         self._session: zenoh.Session | None = None
         self._asking, self._stale = 0, False  # questions that are open; whether one was in vain
@@ -37,7 +37,7 @@ class Line:
         """The answer to a question; None if none came in time."""
         check_size(self.place, payload, f"question {name!r} to {self.party!r}")
         deadline = time.monotonic() + timeout
-        with self._open(min(timeout, OPEN)) as session:
+        with self._open(min(timeout, self.opening)) as session:
             if session is not None:
                 left = max(deadline - time.monotonic(), 0.001)
                 key = f"vfl/{self.party}/ask/{name}"
