@@ -37,6 +37,7 @@ from bench import (
     proximal,
     raw_tables,
     restarts,
+    serving,
     storms,
 )
 from bench.timing import Figure, Spread
@@ -55,6 +56,7 @@ BENCHMARKS: dict[str, Callable[[], list[Figure]]] = {
     "equivalence": equivalence.run,
     "processes": processes.run,
     "restarts": restarts.run,
+    "serve": serving.run,
     "chaos": chaos.run,
     "storms": storms.run,
     "tables": large_tables.run,
@@ -65,6 +67,7 @@ TABLES: dict[str, Callable[[list[Figure]], Table]] = {
     "client": client_time.table,
     "processes": processes.table,
     "restarts": restarts.table,
+    "serve": processes.table,
     "chaos": chaos.table,
     "storms": storms.table,
     "tables": large_tables.table,

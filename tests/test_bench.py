@@ -29,6 +29,7 @@ from bench import (
     proximal,
     raw_tables,
     restarts,
+    serving,
     storms,
     timing,
 )
@@ -61,6 +62,7 @@ SMALL: dict[str, tuple[ModuleType, dict[str, Any]]] = {
     "equivalence": (equivalence, {"ROUNDS": 10, "POLICIES": ("stale",)}),
     "processes": (processes, {"ROWS": 256, "EPOCHS": 2, "REPEATS": 1, "TRIPS": 5, "SIZE": 800}),
     "restarts": (restarts, {"PARTIES": 2, "KILLS": 1, "EVERY": 0.5}),
+    "serve": (serving, {"RATE": 50, "REQUESTS": 60, "REPEATS": 1}),
     "chaos": (chaos, {"METHODS": ONE_METHOD, "CALM": 1, "SEEDS": 1, "LEAST": 0}),
     "storms": (storms, {"STORMS": 1, "LED_TWICE": 1}),
     "raw": (raw_tables, {"ROWS": 200, "SEEDS": (0,), "EPOCHS": 1, "CREDIT_ROWS": 500}),

@@ -25,13 +25,14 @@ ARROWS = {
     "federation.agreement": ["federation.keys", "algorithms"],
     "federation.member": ["federation.agreement"],
     "federation.asking": ["federation.member"],
+    "federation.serving": ["federation.asking"],
     "federation": [],
     "api": ["experiments"],
     "estimators": ["experiments"],
     "__init__": ["api", "estimators"],  # the public names
     "testing": ["experiments", "federation.member"],
     "watch": ["experiments", "federation.asking"],
-    "cli": ["__init__", "experiments", "federation.asking", "watch"],
+    "cli": ["__init__", "experiments", "federation.serving", "watch"],
     "__main__": ["cli"],
 }
 BELOW: dict[str, set[str]] = {}

@@ -10,7 +10,17 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from colonnade.cli import audit, compare, experiments, explain, federation, look, watch
+from colonnade.cli import (
+    audit,
+    compare,
+    experiments,
+    explain,
+    federation,
+    look,
+    predict,
+    serve,
+    watch,
+)
 from colonnade.cli.keys import keys_app
 from colonnade.common.processes import LOST
 from colonnade.common.text import paragraphs
@@ -49,15 +59,8 @@ def top_level(
     """What the command takes before the name of a subcommand."""
 
 
-for _command in (
-    *experiments.COMMANDS,
-    *compare.COMMANDS,
-    *explain.COMMANDS,
-    *audit.COMMANDS,
-    *federation.COMMANDS,
-    *watch.COMMANDS,
-    look.look,
-):
+_MODULES = (experiments, compare, explain, audit, look, federation, predict, serve, watch)
+for _command in (one for module in _MODULES for one in module.COMMANDS):
     app.command(help=paragraphs(_command.__doc__))(_command)
 app.add_typer(keys_app, name="keys")
 

@@ -1,8 +1,7 @@
-"""The commands of a real federation: `join`, `up`, `status`, `predict`."""
+"""The commands of a real federation: `join`, `up`, `status`. Asking it is in predict.py."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,26 +10,17 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from colonnade.cli.options import Fresh, Json, Track, print_json
+from colonnade.cli.options import Fresh, Json, Track, Where, check_party_file, print_json
 from colonnade.common.metric_names import decisive
 from colonnade.common.processes import stop_afterwards
-from colonnade.common.text import printable, with_reasons
-from colonnade.errors import InputError
 from colonnade.federation.member.stage import Stage
 
 if TYPE_CHECKING:
     from colonnade.common.results import Result
     from colonnade.federation.agreement.federation import Federation
-    from colonnade.federation.member.prediction_requests import Predicted
 
 PartyToml = Annotated[
     Path, typer.Argument(help="The party file: its name, its data, its keys.", metavar="PARTY.toml")
-]
-Where = Annotated[
-    Path,
-    typer.Argument(
-        help="A party file, or the folder of [bold]colonnade up[/bold].", metavar="PARTY.toml|DIR"
-    ),
 ]
 
 
@@ -59,7 +49,7 @@ def join(
     who, console = str(file), Console(stderr=True)
     try:
         with stop_afterwards():
-            _check_party_file(file)
+            check_party_file(file)
             from colonnade.federation.agreement.party_file import read_party
             from colonnade.federation.member import process
             from colonnade.federation.member.folder import clear
@@ -165,7 +155,7 @@ def status(file: Where, as_json: Json = False) -> None:
     Of a party that does not answer and whose folder is on this machine, it says how and when its
     process ended.
     """
-    _check_party_file(file)
+    check_party_file(file)
     from colonnade.federation.asking.parties import find_party
     from colonnade.federation.asking.statuses import ends, statuses
 
@@ -178,59 +168,6 @@ def status(file: Where, as_json: Json = False) -> None:
     from colonnade.cli.status_table import show
 
     show(party.federation, found, Console())
-
-
-def predict(
-    file: Where,
-    ids: Annotated[
-        str | None,
-        typer.Option(
-            "--ids",
-            help="Rows, by id: 17,18,19, or @FILE with one in each line. Without an id column, and "
-            "for the test rows of a built-in data set, the id is the number of the row from 1. "
-            "Default: the rows that no party trained on, in the file of the party that is asked; "
-            "of a built-in data set, all test rows.",
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="CSV file. Default: the standard output.")
-    ] = None,
-    as_json: Json = False,
-) -> None:
-    """Ask the parties for predictions. Each one says which parties were absent.
-
-    At the label holder, while it runs [bold]colonnade join[/bold]; where nobody leads (mags), at
-    any device. For a folder of [bold]colonnade up[/bold] whose processes have ended, they are
-    started again from what they saved; of devices that run, the first that answers is asked.
-    """
-    _check_party_file(file)
-    from colonnade.cli import main
-    from colonnade.federation.asking import predictions
-    from colonnade.federation.asking.parties import awake, find_party
-
-    party = find_party(file)
-    chosen = _ids(ids)
-    with awake(file, party, main):
-        found = predictions.predict(party, chosen)
-    if as_json:
-        import msgspec
-
-        typer.echo(msgspec.json.encode(found).decode())
-        return
-    if out is None:
-        predictions.write_csv(found, sys.stdout)
-    else:
-        with out.open("w", newline="", encoding="utf-8") as target:
-            predictions.write_csv(found, target)
-    _say_absent(found, Console(stderr=True))
-
-
-def _check_party_file(path: Path) -> None:
-    """Before torch is imported, which takes seconds."""
-    from colonnade.common.file_kinds import PARTY, check_kind
-
-    if not path.is_dir():
-        check_kind(path, PARTY)
 
 
 def show_result(result: Result, folder: Path, console: Console) -> None:
@@ -270,28 +207,4 @@ def _document(result: Result, folder: Path) -> dict[str, Any]:
     return {"folder": str(folder), "result": msgspec.to_builtins(result)}
 
 
-def _ids(text: str | None) -> list[str] | None:
-    if text is None:
-        return None
-    if text.startswith("@"):
-        path = Path(text[1:])
-        try:
-            words = path.read_text(encoding="utf-8").split()
-        except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"--ids {text}: {path} cannot be read ({error})") from error
-    else:
-        words = [word.strip() for word in text.split(",") if word.strip()]
-    if not words:
-        raise InputError(f"--ids {text}: names no row")
-    return words
-
-
-def _say_absent(found: Predicted, console: Console) -> None:
-    absent = sorted({party for parties in found.absent for party in parties})
-    reasons = {party: found.reasons.get(party, "away") for party in absent}
-    who = f"without {with_reasons(reasons)}" if absent else "with every party"
-    what = "prediction" if len(found.ids) == 1 else "predictions"
-    console.print(Text(printable(f"{len(found.ids)} {what}, {who}.", 2000)))
-
-
-COMMANDS: tuple[Callable[..., None], ...] = (join, up, status, predict)
+COMMANDS: tuple[Callable[..., None], ...] = (join, up, status)

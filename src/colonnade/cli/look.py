@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -108,3 +109,6 @@ def show(found: Looked, console: Console) -> None:
     used = sum(one.width > 0 for one in found.columns)
     told = f"{found.rows:,} rows; {used} columns become {found.width:,} numbers."
     console.print(Text(f"{told} In a training only training rows are looked at."))
+
+
+COMMANDS: tuple[Callable[..., None], ...] = (look,)

@@ -41,6 +41,21 @@ Track = Annotated[
     ),
 ]
 
+Where = Annotated[
+    Path,
+    typer.Argument(
+        help="A party file, or the folder of [bold]colonnade up[/bold].", metavar="PARTY.toml|DIR"
+    ),
+]
+
+
+def check_party_file(path: Path) -> None:
+    """Before torch is imported, which takes seconds."""
+    from colonnade.common.file_kinds import PARTY, check_kind
+
+    if not path.is_dir():
+        check_kind(path, PARTY)
+
 
 def print_json(document: Any) -> None:
     typer.echo(json.dumps(document, indent=2))

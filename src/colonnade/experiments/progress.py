@@ -17,11 +17,11 @@ from rich.progress import (
 class Bar:
     """Counts runs, in fractions while they go on."""
 
-    def __init__(self, console: Console, doing: str = "training") -> None:
+    def __init__(self, console: Console, doing: str = "training", unit: str = "runs") -> None:
         self.progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
-            TextColumn("{task.fields[done]}/{task.fields[runs]} runs"),
+            TextColumn("{task.fields[done]}/{task.fields[runs]} " + unit),
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(),

@@ -139,8 +139,8 @@ def test_sums_with_and_without_a_party_would_tell_its_part_so_they_are_refused(
         asked.explanation()
     # Nor do clients answer a label holder that runs other software.
     client = asked.members["client0"]
-    assert client.refusal(Call(9)) == ""
-    assert "its part in a sum" in client.refusal(Call(9, without=["client1"]))
+    assert client.refusal(Call(9)).why == ""
+    assert "its part in a sum" in client.refusal(Call(9, without=["client1"])).why
 
 
 def test_noise_is_not_spent_on_explanations(tmp_path: Path) -> None:

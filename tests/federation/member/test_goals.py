@@ -17,7 +17,8 @@ from colonnade.federation.agreement.digest import differences
 from colonnade.federation.agreement.federation import Federation
 from colonnade.federation.agreement.federation_file import parse_federation
 from colonnade.federation.agreement.party_file import PartyFile, read_party
-from colonnade.federation.asking.predictions import read_answer, write_csv
+from colonnade.federation.asking.prediction_tables import write_csv
+from colonnade.federation.asking.predictions import read_answer
 from colonnade.federation.member.leaderless import member_kind
 from colonnade.federation.member.member import Member
 from colonnade.federation.member.own_data import read_own
@@ -178,16 +179,17 @@ def test_a_label_that_is_no_number_is_named(tmp_path: Path) -> None:
 
 
 def test_numbers_are_written_as_a_column_of_their_own() -> None:
-    found = Predicted(["7", "8"], [], [], [], [[], ["lab"]], numbers=[151.25, 1e-3])
+    found = Predicted(["7", "8"], absent=[{}, {"lab": "away"}], numbers=[151.25, 1e-3])
     file = io.StringIO(newline="")
     write_csv(found, file)
-    assert file.getvalue().split() == ["id,prediction,absent", "7,151.25,", "8,0.001,lab"]
+    lines = ["id,prediction,absent,reasons", "7,151.25,,", "8,0.001,lab,lab: away"]
+    assert file.getvalue().splitlines() == lines
 
 
 @pytest.mark.parametrize("change", [{"numbers": [1.0]}, {"ids": ["7"]}, {"predictions": [0]}])
 def test_numbers_that_do_not_belong_together_are_an_error(change: dict[str, Any]) -> None:
     good = {"ids": ["7", "8"], "classes": [], "predictions": [], "probabilities": []}
-    good |= {"absent": [[], []], "numbers": [1.0, 2.0]}
+    good |= {"absent": [{}, {}], "numbers": [1.0, 2.0]}
     assert read_answer(json.dumps(good).encode(), "server").numbers == [1, 2]
     with pytest.raises(Exception, match="server answers with something"):
         read_answer(json.dumps(good | change).encode(), "server")

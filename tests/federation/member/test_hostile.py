@@ -457,8 +457,8 @@ def test_an_answer_that_is_none_is_an_error_and_no_traceback(
 
 @pytest.mark.parametrize("change", [{"ids": ["1", "2"]}, {"predictions": [7]}, {"absent": []}])
 def test_predictions_that_do_not_belong_together_are_an_error(change: dict[str, Any]) -> None:
-    good = {"ids": ["1"], "classes": ["a"], "predictions": [0], "probabilities": [0.5]}
-    good |= {"absent": [[]]}
+    good = {"ids": ["1"], "classes": ["a"], "predictions": [0], "probabilities": [[1.0]]}
+    good |= {"absent": [{}]}
     assert predictions.read_answer(json.dumps(good).encode(), "server").ids == ["1"]
     with pytest.raises(ColonnadeError, match="server answers with something"):
         predictions.read_answer(json.dumps(good | change).encode(), "server")

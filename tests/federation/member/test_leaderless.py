@@ -243,7 +243,8 @@ def test_rows_that_a_device_does_not_have_are_predicted_without_it(tmp_path: Pat
         places = field.members["client1"].own.places
         del places["7"]
         answer, _ = await field.ask("client0", IDS)
-        assert answer.absent == {"client1": "did not answer in time"}
+        assert answer.absent == {"client1": "lacks 1 of 4 rows (7)"}
+        assert answer.refused == {"client1": frozenset({IDS.index("7")})}
         places["7"] = 6
 
     field.once_trained(story)

@@ -21,8 +21,8 @@ from colonnade.experiments.run import drive
 from colonnade.federation.agreement.federation import Federation
 from colonnade.federation.agreement.federation_file import parse_federation
 from colonnade.federation.agreement.party_file import PartyFile
-from colonnade.federation.asking.predictions import read_answer
-from colonnade.federation.member.answers import Question, predictions
+from colonnade.federation.asking.predictions import check_known, read_answer
+from colonnade.federation.member.answers import Question
 from colonnade.federation.member.leaderless import member_kind
 from colonnade.federation.member.member import Member
 from colonnade.federation.member.own_data import read_own
@@ -212,14 +212,15 @@ def test_a_party_without_the_rows_is_named_and_the_others_answer(name: str, tmp_
     assert answers[0].absent == {"client2": "lacks 1 of 2 rows (2)"}
 
 
-def test_ids_that_nobody_has_are_a_mistake_of_whoever_asks(tmp_path: Path) -> None:
+def test_ids_that_the_party_does_not_have_are_a_mistake_of_whoever_asks(tmp_path: Path) -> None:
     fed = federation("splitnn")
     one = calm(fed, tmp_path)[fed.speaker]
     one.state.stage = Stage.ANSWERING
     replies: list[bytes] = []
-    Predictor(one, replies.append).begin(b'{"ids": ["1", "x", "2", "y"]}')
-    with pytest.raises(InputError, match=r"--ids: server lacks 2 of 4 rows \(x, y\); ask for ids"):
-        read_answer(replies[0], fed.speaker)
+    Predictor(one, replies.append).begin(b'{"ids": ["x", "y"]}')
+    found = read_answer(replies[0], fed.speaker)
+    with pytest.raises(InputError, match=r"server has none of the 2 rows .* \(x, y\); ask for ids"):
+        check_known(found, fed.speaker)
 
 
 def test_a_party_that_fails_at_its_part_of_an_answer_is_named_with_that_reason(
@@ -279,7 +280,7 @@ def test_a_prediction_says_who_was_absent(tmp_path: Path) -> None:
     everybody, without = answers
     assert everybody.absent == {}
     assert without.absent == {"client1": "away"}
-    assert len(predictions(everybody)[0]) == 3
+    assert everybody.rows == 3
     test = leader.own.data.test
     one = stacked(fed.method, fed.vertical_data(), fed.seed)
     part = Part(pad_stack([x[:3] for x in test.x]), ABSENT, 3)

@@ -1,51 +1,88 @@
-"""Predictions of a running federation: asked for, checked, and written as CSV."""
+"""Predictions of a running federation: asked for, and checked."""
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Callable, Sequence
-from typing import TextIO
+from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
-from colonnade.common.text import printable
+from colonnade.common.text import first_of, printable
 from colonnade.errors import ColonnadeError, InputError
 from colonnade.federation.agreement.party_file import PartyFile
-from colonnade.federation.asking.parties import answers
 from colonnade.federation.member.prediction_requests import Asked, Predicted
 from colonnade.federation.member.process import visiting
-from colonnade.network.transport.zenoh import ask
+from colonnade.network.transport.zenoh import Line
 from colonnade.network.wire import read_note
 
 ANSWER = 60.0  # seconds for one request
 ERROR = 1000  # characters of an error that was answered
+THERE = 2.0  # seconds for the party to say that it is there
+
+
+class Asker:
+    """Asks the process of one party, through one session."""
+
+    def __init__(self, party: PartyFile) -> None:
+        need_labels(party, "predict")
+        self.party, self.line = party, Line(visiting(party), party.party)
+
+    def __enter__(self) -> Asker:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.line.close()
+
+    def ask(self, asked: Asked) -> Predicted:
+        """Predictions of those who are there."""
+        answer, name = None, self.party.party
+        # Who is not there would be waited for as long as an answer may take.
+        if self.line.ask("status", timeout=THERE) is not None:
+            answer = self.line.ask("predict", msgspec.json.encode(asked), ANSWER)
+        if answer is None:
+            raise ColonnadeError(
+                f"{name} does not answer; it must be running: colonnade join {self.party.source}"
+            )
+        return read_answer(answer, name)
 
 
 def predict(party: PartyFile, ids: Sequence[str] | None) -> Predicted:
-    """Predictions of those who are there."""
-    need_labels(party, "predict")
-    request = msgspec.json.encode(Asked(None if ids is None else list(ids)))
-    place, answer = visiting(party), None
-    if answers(party):  # who is not there would be waited for as long as an answer may take
-        answer = ask(place, party.party, "predict", request, timeout=ANSWER)
-    if answer is None:
-        raise ColonnadeError(
-            f"{party.party} does not answer; it must be running: colonnade join {party.source}"
+    """Predictions of those who are there, in one request."""
+    with Asker(party) as asker:
+        found = asker.ask(Asked(None if ids is None else list(ids)))
+    check_known(found, party.party)
+    return found
+
+
+def check_known(found: Predicted, party: str) -> None:
+    """Ids that the party does not have are left out of an answer; an answer to none is a mistake
+    of whoever asked."""
+    if found.unknown and not found.ids and not found.failed:
+        raise InputError(
+            f"{party} has none of the {len(found.unknown):,} rows that were asked for "
+            f"({printable(first_of(found.unknown), ERROR)}); ask for ids in its data"
         )
-    return read_answer(answer, party.party)
 
 
 def read_answer(answer: bytes, party: str) -> Predicted:
     """What was answered, if that is predictions."""
     found = read_note(answer, Predicted)
     if found.error:
-        raise (InputError if found.mistake else ColonnadeError)(printable(found.error, ERROR))
-    told = (found.predictions, found.probabilities) if found.classes else (found.numbers,)
-    rows = {len(column) for column in (found.ids, *told)}
-    numbers = range(len(found.classes))
-    if rows != {len(found.absent)} or any(number not in numbers for number in found.predictions):
+        raise ColonnadeError(printable(found.error, ERROR))
+    if not fits_together(found):
         raise ColonnadeError(f"{party} answers with something that is no list of predictions")
     return found
+
+
+def fits_together(found: Predicted) -> bool:
+    """Whether every row has what it must have. A list of ids only fits, too."""
+    told = (found.predictions, found.probabilities) if found.classes else (found.numbers,)
+    columns = [column for column in (*told, found.absent) if column]
+    rows, count = len(found.ids), len(found.classes)
+    whole = all(len(column) == rows for column in columns) and len(found.truths) in (0, rows)
+    complete = not columns or len(columns) == len(told) + 1
+    good = all(number in range(count) for number in found.predictions)
+    return whole and complete and good and all(len(row) == count for row in found.probabilities)
 
 
 def need_labels(party: PartyFile, command: str) -> None:
@@ -56,20 +93,3 @@ def need_labels(party: PartyFile, command: str) -> None:
         if len(holders) > 1:
             who = f"those who hold labels, {', '.join(holders)}: only they learn"
         raise InputError(f"{party.source}: {command} is for {who} the predictions")
-
-
-def write_csv(found: Predicted, file: TextIO) -> None:
-    shown: Callable[[str], str] = printable if file.isatty() else str
-    writer = csv.writer(file)
-    told = ["prediction", "probability"] if found.classes else ["prediction"]
-    writer.writerow(["id", *told, "absent"])
-    for one, words, absent in zip(found.ids, _told(found), found.absent, strict=True):
-        writer.writerow([shown(word) for word in (one, *words, " ".join(absent))])
-
-
-def _told(found: Predicted) -> list[tuple[str, ...]]:
-    """Row by row: the class and its probability, or the number."""
-    if not found.classes:
-        return [(f"{number:.7g}",) for number in found.numbers]
-    pairs = zip(found.predictions, found.probabilities, strict=True)
-    return [(found.classes[number], f"{probability:.4f}") for number, probability in pairs]

@@ -14,6 +14,7 @@ from colonnade.common.tracking import MLFLOW, TENSORBOARD
 LOCK, STATUS, LOG, RELEASED = "lock", "status.json", "log.txt", "released.json"
 MADE = (CURVES, EXPLANATIONS, TABLES, TENSORBOARD, MLFLOW)
 KEPT = ("checkpoints", "history", "ledger", "models", *MADE)  # folders
+TOKEN = "serve.token"  # of programs that ask over HTTP; `--fresh` leaves it
 # How the party's table was prepared; what all parties found out about their files.
 TABLE = ("preprocessing.json", "features.json", "features.f32", "query.parquet", "found.json")
 WRITTEN = (
@@ -31,7 +32,7 @@ WRITTEN = (
 
 def of_a_party(path: Path) -> bool:
     """Whether Colonnade wrote this entry of a party's folder."""
-    return path.name.removesuffix(PARTIAL) in (*KEPT, *WRITTEN)
+    return path.name.removesuffix(PARTIAL) in (*KEPT, *WRITTEN, TOKEN)
 
 
 def clear(folder: Path) -> None:

@@ -18,15 +18,16 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, cast
 
+import msgspec
 from torch import Tensor
 
-from colonnade.common.text import with_reasons
+from colonnade.common.text import printable, with_reasons
 from colonnade.federation.agreement.federation import Federation
-from colonnade.federation.member.answers import Answer
+from colonnade.federation.member.answers import Answer, Question, Refusal
 from colonnade.federation.member.led import LedMember
 from colonnade.federation.member.member import TESTED_WITHOUT, Member
-from colonnade.federation.member.messages import Call, text
-from colonnade.federation.member.several import SeveralMember
+from colonnade.federation.member.messages import Account, Call, text
+from colonnade.federation.member.several import SeveralMember, call_in
 from colonnade.federation.member.stage import Stage
 from colonnade.network import ABSENT, is_absent
 from colonnade.network.clock import SECOND
@@ -92,7 +93,7 @@ class LeaderlessMember(Member):
         self.state.stage = Stage.ANSWERING
         while not self.once:
             if (question := await self.next_question()) is not None:
-                question.reply(await self.ask(question.ids, question.without))
+                question.reply(await self.ask(question))
         await self.see_off()
         self.over = True
 
@@ -171,22 +172,33 @@ class LeaderlessMember(Member):
 
     # -- questions --------------------------------------------------------------------------------
 
-    async def ask(self, ids: list[str] | None, without: frozenset[str] = frozenset()) -> Answer:
+    async def ask(self, question: Question) -> Answer:
         """Predict these rows at this device, with every device that is present."""
         self.asked += 1
-        left_out = sorted(without)
-        call = Call(self.asked, ids, caller=self.party, version=self.version, without=left_out)
+        call = self.next_call(question)
         there = self.post.present()
+        nothing = cast(Tensor, ABSENT)
         if not self.ready_for(call.version):
-            return Answer(cast(Tensor, ABSENT), {self.party: self.post.parts.newest()})
+            return Answer(nothing, {self.party: self.post.parts.newest()})
+        told = self.open_call(call)
         self.pass_on(call, there)
-        self.busy += 1
-        net = self.network(call)
-        logits = await self.algorithm.predict(net, self.part(ids))
-        self.busy -= 1
-        self.post.passes(self.origin_of(call).at(END, 0), forget=True)
+        done = self.origin_of(call).at(END, 0)
+        if call.check:
+            limit = self.clock.now + int(self.patience_for(call.seconds) * SECOND)
+            await self.hear_out(done, there, limit)
+            logits, silent = nothing, set[str]()
+        else:
+            self.busy += 1
+            net = self.network(call)
+            logits, silent = await self.algorithm.predict(net, self.part(call.ids)), net.silent
+            self.busy -= 1
+        del self.replies[call.number]
+        self.post.passes(done, forget=True)
         self.keeping.note()
-        return Answer(logits, self.absent(there, net.silent, {}))
+        return Answer(logits, self.absent(there, silent, told.silent), "", told.refused)
+
+    def next_call(self, question: Question) -> Call:
+        return msgspec.structs.replace(super().next_call(question), caller=self.party)
 
     def ready_for(self, version: Version | None) -> bool:
         """One version at a time: while this device answers for one, it does not for another. Who
@@ -197,7 +209,12 @@ class LeaderlessMember(Member):
         return versions.use(version)
 
     def called(self, sender: str, note: str) -> None:
-        call = read_note(note, Call)
+        if (call := call_in(note)) is None:
+            account = read_note(note, Account)
+            if account.rows or account.silent != [sender]:
+                raise WireError("an account that no neighbour asked for")
+            self.hear_reply(sender, account)
+            return
         if call.caller not in self.federation.members:
             raise WireError("a call of somebody who is not a member")
         own = call.caller == self.party
@@ -221,14 +238,29 @@ class LeaderlessMember(Member):
             return
         self.heard_of[call.caller] = call.number
         others = [p for p in self.post.present() if p not in (sender, call.caller)]
-        self.pass_on(call, others)
-        if not self.state.stage.after_training or self.refusal(call):  # its ids are not kept
+        if not call.check:
+            self.pass_on(call, others)
+        if not self.state.stage.after_training:  # its ids are not kept
             self.forget(call)
+        elif (refusal := self.refusal(call)).why or call.check:
+            self.decline(call, refusal)
         elif call.caller in self.to_do:
             self.to_do[call.caller].append(call)
         else:
             self.to_do[call.caller] = deque([call], maxlen=1)  # it has given up those before
             self.clock.spawn(self.work_off(call.caller), f"calls of {call.caller}")
+
+    def decline(self, call: Call, refusal: Refusal) -> None:
+        """Take no part in a call, so that nobody waits for this device. A neighbour that calls is
+        told why."""
+        if refusal.why and call.caller in self.post.peers:
+            rows, why = list(refusal.rows), printable(refusal.why)
+            told = Account(number=call.number, silent=[self.party], why=why, refused=rows)
+            self.post.tell(call.caller, CALL, note=text(told))
+        self.post.reach(self.origin_of(call).at(END, 0))
+        for party in self.post.present():
+            self.post.beat(party)
+        self.forget(call)
 
     def changed(self, party: str, there: bool) -> None:
         super().changed(party, there)
@@ -262,7 +294,11 @@ class LeaderlessMember(Member):
             self.post.tell(party, CALL, note=text(call))
 
     def network(self, call: Call) -> Live:
-        return self.quickly(self.origin_of(call), f"call of {call.caller}", call.without)
+        patience = self.patience_for(call.seconds)
+        program = f"call of {call.caller}"
+        return self.limited(
+            self.quickly(self.origin_of(call), program, call.without, patience), call
+        )
 
     def origin_of(self, call: Call) -> ProgramCounter:
         """Calls of different devices go on side by side, each in a branch of its own; what is sent
@@ -271,13 +307,21 @@ class LeaderlessMember(Member):
         number = ~self.federation.members.index(call.caller)
         return ProgramCounter((END, number, call.number, rows, *(call.version or ())))
 
-    def quickly(self, origin: ProgramCounter, program: str, without: Sequence[str] = ()) -> Live:
+    def quickly(
+        self,
+        origin: ProgramCounter,
+        program: str,
+        without: Sequence[str] = (),
+        patience: float | None = None,
+    ) -> Live:
         for peer in self.post.peers.values():
             if peer.reached((END, 0)):  # who was late in training need not be so now
                 peer.late.clear()
             elif peer.late:
                 peer.late.add(origin.branch)
-        return self.beside(origin, program, self.patience, without)
+        return self.beside(
+            origin, program, self.patience if patience is None else patience, without
+        )
 
 
 def member_kind(federation: Federation) -> type[Member]:

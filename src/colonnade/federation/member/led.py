@@ -13,8 +13,8 @@ from torch import Tensor
 from colonnade.common.results import LedgerRow
 from colonnade.common.text import printable, with_reasons
 from colonnade.errors import ColonnadeError, Unanswerable
-from colonnade.federation.member.answers import Answer
-from colonnade.federation.member.member import TESTED_WITHOUT, Member
+from colonnade.federation.member.answers import Answer, Question, Replies
+from colonnade.federation.member.member import FAILED, TESTED_WITHOUT, Member
 from colonnade.federation.member.messages import Account, Call, Line, done_with, place_of, text
 from colonnade.federation.member.record import lines_of
 from colonnade.federation.member.stage import Stage
@@ -31,7 +31,6 @@ from colonnade.network.wire import WireError, read_note
 
 log = logging.getLogger(__name__)
 
-FAILED = "could not compute its part; its log says why"
 NO_PART = "has no part of this version of the model"
 CALLS = 64  # of the label holder's, that wait to be answered
 
@@ -41,7 +40,6 @@ class LedMember(Member):
         super().__init__(*arguments, **more)
         self.calls: deque[tuple[int, Call]] = deque(maxlen=CALLS)  # with their generation
         self.answered = (0, 0)  # generation and number of the last call
-        self.silences: dict[int, dict[str, str]] = {}  # by call: who was not heard, and why
 
     async def afterwards(self) -> None:
         await (self.lead() if self.post.leads else self.answer())
@@ -69,7 +67,7 @@ class LedMember(Member):
             if question is None:
                 await self.test_again()
             else:
-                question.reply(await self.ask(question.ids, question.without))
+                question.reply(await self.ask(question))
         self.call(Call(self.asked, over=True))
         self.over = True
 
@@ -114,35 +112,34 @@ class LedMember(Member):
             return {}, [*notes, f"not tested: {answer.reason}"]
         return self.algorithm.measure(answer.logits, part.y, "test"), notes
 
-    async def ask(self, ids: list[str] | None, without: frozenset[str] = frozenset()) -> Answer:
+    async def ask(self, question: Question) -> Answer:
         """Predict these rows with every party that is present."""
         self.asked += 1
-        call = self.next_call(ids, without)
-        there = self.post.present()
+        call = self.next_call(question)
+        told = self.open_call(call)
+        try:
+            return await self._answer_to(call, told)
+        finally:
+            del self.replies[call.number]
+
+    async def _answer_to(self, call: Call, told: Replies) -> Answer:
+        begun, there = self.clock.now, self.post.present()
         self.call(call)
         net = self.network(call)
         logits, reason = cast(Tensor, ABSENT), ""
         try:
-            logits = await self.algorithm.predict(net, self.part(ids, call.caller))
+            if not call.check:
+                logits = await self.algorithm.predict(net, self.part(call.ids, call.caller))
         except Unanswerable as error:
             reason = str(error)
             log.warning("%s: no answer: %s", self.party, reason)
-        await self.hear_out(call, [p for p in there if p not in net.silent])
-        told = self.silences.pop(call.number, {})
-        self.post.passes(done_with(call, self.federation.members), forget=True)
+        since = self.clock.now if call.seconds is None else begun
+        limit = since + int(self.patience_for(call.seconds) * SECOND)
+        done = done_with(call, self.federation.members)
+        await self.hear_out(done, [p for p in there if p not in net.silent], limit)
+        self.post.passes(done, forget=True)
         self.keeping.note()
-        return Answer(logits, self.absent(there, net.silent, told), reason)
-
-    def next_call(self, ids: list[str] | None, without: frozenset[str]) -> Call:
-        return Call(self.asked, ids, version=self.version, without=sorted(without))
-
-    async def hear_out(self, call: Call, parties: list[str]) -> None:
-        """Wait until these parties are done with a call and have told whom they did not hear."""
-        place = done_with(call, self.federation.members)
-        limit = self.clock.now + int(self.patience * SECOND)
-        peers = [self.post.peers[party] for party in parties]
-        while any(k.there and not k.reached(place) for k in peers) and self.clock.now < limit:
-            await self.clock.wait(self.post.news, limit)
+        return Answer(logits, self.absent(there, net.silent, told.silent), reason, told.refused)
 
     async def collect_accounts(self) -> None:
         """Ask every party for its ledger, and wait for the answers as long as `patience` allows."""
@@ -183,11 +180,14 @@ class LedMember(Member):
     async def heed(self, call: Call) -> None:
         """Compute this party's part of an answer, then tell the party that asks that it is done and
         which parties were not heard."""
-        silent, why, caller = {self.party}, self.refusal(call), call.caller or self.leader
+        refusal, caller = self.refusal(call), call.caller or self.leader
+        silent, why = {self.party}, refusal.why
         if not why and not self.keeping.use(call.version):
             why = NO_PART
         try:
-            if not why:
+            if call.check and not why:
+                silent = set[str]()
+            elif not why:
                 net = self.network(call)
                 await self.algorithm.predict(net, self.part(call.ids, call.caller))
                 silent = net.silent
@@ -197,7 +197,12 @@ class LedMember(Member):
             why = FAILED
             self.post.refuse(caller, "a call that cannot be answered", error)
         if silent:
-            told = Account(number=call.number, silent=sorted(silent), why=printable(why))
+            told = Account(
+                number=call.number,
+                silent=sorted(silent),
+                why=printable(why),
+                refused=list(refusal.rows),
+            )
             self.post.tell(caller, CALL, note=text(told))
         self.post.reach(done_with(call, self.federation.members))
         for party in self.post.present():
@@ -224,11 +229,8 @@ class LedMember(Member):
             self.calls.append((self.post.generation, call))
 
     def told(self, sender: str, account: Account) -> None:
-        if account.silent and account.number == self.asked:
-            reasons = self.silences.setdefault(account.number, {})
-            for party in self.post.peers.keys() & set(account.silent):
-                own = printable(account.why) or FAILED
-                reasons.setdefault(party, own if party == sender else f"not heard by {sender}")
+        if account.silent:
+            self.hear_reply(sender, account)
             return
         self.attendance.alone[sender] = account.alone
         if account.rows:
@@ -244,11 +246,11 @@ class LedMember(Member):
 
     def network(self, call: Call) -> Live:
         """The network over which the messages of one call go."""
-        # Who asks waits for those who wait for others.
-        patience = (
-            self.patience if self.party == (call.caller or self.leader) else self.patience / 2
-        )
+        patience = self.patience_for(call.seconds)
+        if self.party != (call.caller or self.leader):
+            patience /= 2  # who asks waits for those who wait for others
         # The version is part of the program counter: a message of another version is another one's.
         place = place_of(call, self.federation.members)
         origin = ProgramCounter((*place, *(call.version or ())))
-        return self.beside(origin, f"call {call.number}", patience, call.without)
+        net = self.beside(origin, f"call {call.number}", patience, call.without)
+        return self.limited(net, call)

@@ -7,16 +7,19 @@ import logging
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import msgspec
 import torch
 
-from colonnade.federation.member.answers import Answer, Question
-from colonnade.federation.member.messages import Call
+from colonnade.common.text import printable
+from colonnade.federation.member.answers import Answer, Question, Refusal, Replies
+from colonnade.federation.member.messages import Account, Call
 from colonnade.federation.member.row_budget import RowBudget, some_rows
 from colonnade.federation.member.stage import Stage
 from colonnade.federation.member.training_member import TrainingMember
+from colonnade.federation.member.truths import Truth, truths
 from colonnade.learning.task import Part, pad_stack
 from colonnade.network import ABSENT
 from colonnade.network.clock import SECOND, Signal
@@ -28,6 +31,7 @@ from colonnade.network.tally import Tally
 log = logging.getLogger(__name__)
 
 TESTED_WITHOUT = "tested without"
+FAILED = "could not compute its part; its log says why"
 TRIES = 5  # of a test, while somebody who is there was not heard
 RETURN = 3.0  # seconds that a trained party, started again, waits for the others
 LOOK = 2 * SECOND  # between two looks at who has come back, while nobody asks
@@ -39,6 +43,7 @@ class Member(TrainingMember):
         self.questions: deque[Question] = deque()
         self.wake = Signal()  # there is a question
         self.asked = 0  # calls so far
+        self.replies: dict[int, Replies] = {}  # to calls of this party that are open, by number
         self.missed_in_test: set[str] = set()
         self._unknown = Tally(log)
         self.budget = self._budget()
@@ -59,6 +64,12 @@ class Member(TrainingMember):
     @property
     def patience(self) -> float:
         return self.federation.network.patience
+
+    @cached_property
+    def truths(self) -> Mapping[str, Truth]:
+        """The labels that this party knows, by row id."""
+        holds = self.party in self.federation.label_holders
+        return truths(self.federation, self.own) if holds else {}
 
     # -- the test ---------------------------------------------------------------------------------
 
@@ -100,14 +111,14 @@ class Member(TrainingMember):
         """The test rows; again if there was no answer, or if a party that has its part was not
         heard. A party that has just returned may not have found the others yet, and one that fell
         a moment ago may return: it is waited for."""
-        answer = await self.ask(None)
+        answer = await self.ask(Question(None))
         for _ in range(TRIES):
             if self.may_return(answer.absent):
                 await self.assemble(self.post.returns)
             if not (answer.reason or self.worth_another_try(answer.absent)):
                 break
             await self.clock.sleep_until(self.clock.now + SECOND)
-            answer = await self.ask(None)
+            answer = await self.ask(Question(None))
         return answer
 
     def may_return(self, absent: Iterable[str]) -> bool:
@@ -148,7 +159,7 @@ class Member(TrainingMember):
         away = {p: why for p, why in away.items() if p not in there or p in silent}
         late = {p: told.get(p, "did not answer in time") for p in self.post.peers if p in silent}
         found = late | told | away | {p: why for p, why in lacking.items() if p in there}
-        return {party: found[party] for party in self.post.peers if party in found}
+        return {party: found[party] for party in (*self.post.peers, self.party) if party in found}
 
     # -- questions --------------------------------------------------------------------------------
 
@@ -164,27 +175,73 @@ class Member(TrainingMember):
                     return None
         return self.questions.popleft()
 
-    async def ask(self, ids: list[str] | None, without: frozenset[str] = frozenset()) -> Answer:
-        """Predict these rows with every party that is present; None: the test rows. `without`: of
-        whose columns nothing is said."""
+    async def ask(self, question: Question) -> Answer:
+        """Predict the rows of a question with every party that is present."""
         raise NotImplementedError
 
-    def refusal(self, call: Call) -> str:
+    def next_call(self, question: Question) -> Call:
+        return Call(
+            self.asked,
+            question.ids,
+            version=self.version,
+            without=sorted(question.without),
+            check=question.check,
+            seconds=question.seconds,
+        )
+
+    def open_call(self, call: Call) -> Replies:
+        """From now on, what the others say of a call is noted. A party that asks takes part itself;
+        where the privacy budget of its own rows is used up, it says so like the others."""
+        replies = self.replies[call.number] = Replies()
+        if self.budget is not None and call.ids and (spent := set(self.budget.spent(call.ids))):
+            words = some_rows([*spent], len(set(call.ids)))
+            replies.silent[self.party] = f"the privacy budget of {words} is used up"
+            places = [i for i, one in enumerate(call.ids) if one in spent]
+            replies.refused[self.party] = frozenset(places)
+        return replies
+
+    def hear_reply(self, sender: str, account: Account) -> None:
+        """Note what another party says of an open call: whom it did not hear, what it refuses."""
+        replies = self.replies.get(account.number)
+        if replies is None:
+            return
+        for party in self.post.peers.keys() & set(account.silent):
+            own = printable(account.why) or FAILED
+            replies.silent.setdefault(party, own if party == sender else f"not heard by {sender}")
+        if account.refused:
+            replies.refused[sender] = frozenset(account.refused)
+
+    async def hear_out(self, done: ProgramCounter, parties: list[str], limit: int) -> None:
+        """Wait until these parties are done with a call and have told whom they did not hear."""
+        peers = [self.post.peers[party] for party in parties]
+        while any(k.there and not k.reached(done) for k in peers) and self.clock.now < limit:
+            await self.clock.wait(self.post.news, limit)
+
+    def patience_for(self, seconds: float | None) -> float:
+        """How long others are waited for where an answer is needed in so many seconds."""
+        return self.patience if seconds is None else min(self.patience, seconds)
+
+    def refusal(self, call: Call) -> Refusal:
         """Why this party does not answer a call: it lacks rows, or their privacy budget is used up.
-        Then it counts as being absent: a made-up row would be worse. "": it answers."""
+        Then it counts as being absent: a made-up row would be worse. It tells which rows these are,
+        so that the others can be asked about again."""
         caller, why = call.caller or self.federation.leader or "", ""
-        if call.ids is not None and self.own.x is not None:
-            asked = dict.fromkeys(call.ids)
-            unknown = [one for one in asked if one not in self.own.places]
-            why = f"lacks {some_rows(unknown, len(asked))}" if unknown else ""
-        if not why and self.budget is not None:
+        ids = dict.fromkeys(call.ids or ())
+        bad = [one for one in ids if self.own.x is not None and one not in self.own.places]
+        if bad:
+            why = f"lacks {some_rows(bad, len(ids))}"
+        if self.budget is not None:
             spent = self.budget.used_up(call.ids)
-            why = f"the privacy budget of {spent} is used up" if spent else ""
+            why = why or (f"the privacy budget of {spent} is used up" if spent else "")
+            bad += self.budget.spent(call.ids or ())
         if call.without and self.algorithm.sums_only:
             why = "does not answer without the columns of some party: its part in a sum would show"
-        if why:
-            self._unknown.add(caller, "asks about rows that are not answered about", why)
-        return why
+            bad = []
+        if not why:
+            return Refusal()
+        self._unknown.add(caller, "asks about rows that are not answered about", why)
+        refused = set(bad)
+        return Refusal(why, tuple(i for i, one in enumerate(call.ids or ()) if one in refused))
 
     def part(self, ids: Sequence[str] | None, caller: str = "") -> Part:
         """The rows that are asked about, as far as they are here. Who asks takes part as well, and
@@ -204,7 +261,7 @@ class Member(TrainingMember):
         if spent := self.budget.used_up(ids):
             kind = "asks about rows whose privacy budget is used up; average columns are sent"
             self._unknown.add(self.party, kind, spent)
-            return replace(part, x=torch.zeros_like(part.x))
+            return self._average_where_spent(part, ids)
         self.budget.take(ids)
         return part
 
@@ -215,6 +272,19 @@ class Member(TrainingMember):
             kind = "the file has changed since this party was started; start it again to read it"
             self._unknown.add(self.party, kind, features.kept.file)
 
+    def _average_where_spent(self, part: Part, ids: Sequence[str] | None) -> Part:
+        """Average columns, which are zeros, for the rows whose budget is used up; the others leave
+        as they are."""
+        assert self.budget is not None
+        if ids is None:
+            return replace(part, x=torch.zeros_like(part.x))
+        spent = set(self.budget.spent(ids))
+        kept = [one for one in ids if one not in spent]
+        if kept:
+            self.budget.take(kept)
+        leaves = torch.tensor([one not in spent for one in ids])
+        return replace(part, x=part.x * leaves[:, None])
+
     def beside(
         self, origin: ProgramCounter, program: str, patience: float, without: Sequence[str] = ()
     ) -> Live:
@@ -222,4 +292,10 @@ class Member(TrainingMember):
         net = Live(self.post, program, patience=patience)
         net.origin, net.phase, net.ledger = origin, "inference", self.record.ledger
         net.impatient, net.without = True, frozenset(without)
+        return net
+
+    def limited(self, net: Live, call: Call) -> Live:
+        """Where the caller needs the answer in so many seconds, all waits together end by then."""
+        if call.seconds is not None:
+            net.until = self.clock.now + int(net.patience * SECOND)
         return net

@@ -29,7 +29,10 @@ class Greeting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     new: Count = 0  # the number of its start, if it had no checkpoint then; else 0
 
 
-class Call(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=3600)]
+
+
+class Call(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What the label holder asks of everybody once the training is over."""
 
     number: Count
@@ -42,6 +45,8 @@ class Call(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     version: Version | None = None  # of the model that answers
     # Column holders that say nothing of their columns this time, to find what they contribute.
     without: Annotated[list[Name], msgspec.Meta(max_length=4096)] = []
+    check: bool = False  # send nothing; tell only which of the rows you would not answer about
+    seconds: Seconds | None = None  # the answer is needed within so many; None: `patience`
 
 
 Amount = Annotated[int, msgspec.Meta(ge=0, le=AMOUNT)]
@@ -67,6 +72,8 @@ class Account(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     silent: list[Name] = []
     why: Annotated[str, msgspec.Meta(max_length=LONGEST)] = ""  # the sender itself was silent
     alone: Count = 0  # rounds without labels that the sender did
+    # Which rows of the call the sender does not answer about, by their place in it.
+    refused: Annotated[list[Count], msgspec.Meta(max_length=AT_ONCE)] = []
 
 
 def place_of(call: Call, members: Sequence[str]) -> ProgramCounter:

@@ -1,39 +1,55 @@
-"""Requests for predictions, as the label holder's process gets them from `colonnade predict`."""
+"""Requests for predictions, as the process of a label holder gets them from `colonnade predict` and
+`colonnade serve`.
+
+A party that lacks some of the rows, or whose privacy budget of some rows is used up, tells which.
+These rows are then asked about without that party, and the others with it. Where an answer may be
+given only once (noise is added; or the label holder learns sums only, and two sums would show what
+one party told), all parties are asked first which rows they would refuse.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
+from torch import Tensor
 
 from colonnade.errors import ColonnadeError
-from colonnade.federation.member.answers import Answer, Question, predictions
+from colonnade.federation.member.answers import Answer, Question, probabilities
 from colonnade.federation.member.member import Member
-from colonnade.federation.member.messages import AT_ONCE
-from colonnade.federation.member.row_budget import some_rows
+from colonnade.federation.member.messages import AT_ONCE, Seconds
 from colonnade.federation.member.stage import Stage
+from colonnade.federation.member.truths import Truth
+from colonnade.network.clock import SECOND
 from colonnade.network.wire import WireError, read_note
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """What `colonnade predict` sends to the label holder."""
+    """A request."""
 
     ids: list[str] | None = None  # None: the rows that nobody trained on
+    seconds: Seconds | None = None  # in which the answer is needed; None: as long as it takes
+    listing: bool = False  # tell the ids only
+    truths: bool = False  # tell the labels, too, where they are known
 
 
 class Predicted(msgspec.Struct, frozen=True):
-    """What it gets back, row by row."""
+    """The answer, row by row. A row is in `ids`, in `unknown`, or in `failed`."""
 
     ids: list[str]
-    classes: list[str]  # names, by number
-    predictions: list[int]
-    probabilities: list[float]
-    absent: list[list[str]]
-    error: str = ""
-    mistake: bool = False  # of whoever asks: other ids may be answered
+    classes: list[str] = []  # names, by number
+    predictions: list[int] = []
+    probabilities: list[list[float]] = []  # of every class
+    absent: list[dict[str, str]] = []  # who had no part in it, and why
     numbers: list[float] = []  # where the label is a number; then there are no classes
-    reasons: dict[str, str] = {}  # why somebody was absent, by name
+    truths: list[Truth | None] = []
+    unknown: list[str] = []  # ids that the party which is asked does not have
+    failed: dict[str, str] = {}  # ids without an answer, and why
+    model: str = ""  # its version
+    stage: str = ""  # of the party, where it cannot answer yet
+    error: str = ""
 
 
 class Predictor:
@@ -41,87 +57,130 @@ class Predictor:
 
     def __init__(self, member: Member, reply: Callable[[bytes], None]) -> None:
         self.member, self.reply = member, reply
+        self.asked, self.begun = Asked(), member.clock.now
         self.ids: list[str] = []
-        self.answers: list[Answer] = []
+        self.work: deque[tuple[list[str], bool]] = deque()  # rows, and whether they are settled
+        self.found: dict[str, tuple[Tensor, dict[str, str]]] = {}  # by id: outputs, who was absent
+        self.failed: dict[str, str] = {}
 
     def begin(self, data: bytes) -> None:
         member = self.member
         try:
-            asked = read_note(data or b"{}", Asked)
+            self.asked = read_note(data or b"{}", Asked)
         except WireError as error:
-            self.fail(str(error))
+            self.answer(Predicted([], error=str(error)))
             return
+        if trouble := self.trouble():
+            self.answer(Predicted([], error=trouble, stage=member.state.stage))
+            return
+        self.ids = new_rows(member) if self.asked.ids is None else self.asked.ids
+        if self.asked.listing:
+            self.answer(Predicted(self.ids))
+            return
+        known = [one for one in dict.fromkeys(self.ids) if one in member.own.places]
+        for start in range(0, len(known), AT_ONCE):
+            self.work.append((known[start : start + AT_ONCE], False))
+        self.next()
+
+    def trouble(self) -> str:
+        """Why this party cannot answer; "" if it can."""
+        member = self.member
         state, holders = member.state, member.federation.label_holders
         if state.stage != Stage.ANSWERING:
-            self.fail(f"{member.party} is not ready: {state.stage}, round {state.round}")
-            return
+            return f"{member.party} is not ready: {state.stage}, round {state.round}"
         if member.party not in holders:
-            self.fail(f"{member.party} does not predict; ask one of {', '.join(holders)}")
-            return
+            return f"{member.party} does not predict; ask one of {', '.join(holders)}"
         if member.version is None:
-            self.fail(f"{member.party} has no part of the model; ask another device")
-            return
-        self.ids = new_rows(member) if asked.ids is None else asked.ids
-        asked_for = dict.fromkeys(self.ids)
-        unknown = [one for one in asked_for if one not in member.own.places]
-        if unknown:
-            lacks = some_rows(unknown, len(asked_for))
-            self.fail(f"--ids: {member.party} lacks {lacks}; ask for ids in its data", True)
-            return
-        self.next()
+            return f"{member.party} has no part of the model; ask another device"
+        return ""
 
     def next(self) -> None:
-        start = len(self.answers) * AT_ONCE
-        chosen = self.ids[start : start + AT_ONCE]
-        if not chosen:
+        if not self.work:
             self.finish()
             return
-        self.member.questions.append(Question(chosen, self.take))
+        rows, settled = self.work.popleft()
+        algorithm = self.member.algorithm
+        once = algorithm.releases is not None or algorithm.sums_only
+        check, seconds = once and not settled, self.asked.seconds
+        if seconds is not None:
+            seconds = max(0.0, seconds - (self.member.clock.now - self.begun) / SECOND)
+
+        def take(answer: Answer) -> None:
+            groups = by_refusal(rows, answer.refused)
+            if check or (len(groups) > 1 and not settled):
+                self.work.extendleft((group, True) for group in reversed(groups))
+            else:
+                self.keep(rows, answer)
+            self.next()
+
+        self.member.questions.append(Question(rows, take, check=check, seconds=seconds))
         self.member.wake.notify()
 
-    def take(self, answer: Answer) -> None:
-        self.answers.append(answer)
-        self.next()
+    def keep(self, rows: Sequence[str], answer: Answer) -> None:
+        if answer.reason or not answer.rows:
+            self.failed |= dict.fromkeys(rows, answer.reason or "no answer")
+            return
+        for one, outputs in zip(rows, self.member.algorithm.unscaled(answer.logits), strict=True):
+            self.found[one] = outputs, answer.absent
 
     def finish(self) -> None:
-        absent: list[list[str]] = []
-        reasons: dict[str, str] = {}
-        for answer in self.answers:
-            if answer.reason:
-                self.fail(answer.reason)
-                return
-            reasons |= answer.absent
-            absent += [list(answer.absent)] * answer.rows
-        told = self.classes() if self.member.algorithm.task.classes else self.numbers()
-        self.answer(Predicted(self.ids, absent=absent, reasons=reasons, **told))
+        if self.failed and not self.found:
+            self.answer(Predicted([], error=next(iter(self.failed.values()))))
+            return
+        ids = [one for one in self.ids if one in self.found]
+        places, known = self.member.own.places, self.member.truths if self.asked.truths else {}
+        outputs = [self.found[one][0] for one in ids]
+        self.answer(
+            Predicted(
+                ids,
+                absent=[self.found[one][1] for one in ids],
+                truths=[known.get(one) for one in ids] if known else [],
+                unknown=[one for one in dict.fromkeys(self.ids) if one not in places],
+                failed=self.failed,
+                model=model_text(self.member),
+                **(
+                    self.classes(outputs)
+                    if self.member.algorithm.task.classes
+                    else numbers(outputs)
+                ),
+            )
+        )
 
-    def classes(self) -> dict[str, Any]:
-        """The class of each row, and its probability."""
-        chosen: list[int] = []
-        likely: list[float] = []
-        for answer in self.answers:
-            classes, probabilities = predictions(answer)
-            chosen += classes
-            likely += [round(float(p.max()), 6) for p in probabilities]
+    def classes(self, outputs: Sequence[Tensor]) -> dict[str, Any]:
+        """The class of each row, and the probability of every class."""
         count = self.member.algorithm.task.classes
         names = list(self.member.own.classes) or [str(i) for i in range(count)]
+        likely = probabilities(outputs)
+        chosen = [max(range(count), key=row.__getitem__) for row in likely]
         return {"classes": names, "predictions": chosen, "probabilities": likely}
-
-    def numbers(self) -> dict[str, Any]:
-        """The number of each row, in the unit of the label."""
-        known = [answer.logits for answer in self.answers if answer.rows]
-        numbers = [float(n) for one in known for n in self.member.algorithm.unscaled(one)[:, 0]]
-        return {"classes": [], "predictions": [], "probabilities": [], "numbers": numbers}
-
-    def fail(self, reason: str, mistake: bool = False) -> None:
-        self.answer(Predicted([], [], [], [], [], reason, mistake))
 
     def answer(self, found: Predicted) -> None:
         try:
             self.reply(msgspec.json.encode(found))
         except ColonnadeError as error:
             if not found.error:  # too large; ask for fewer rows
-                self.fail(str(error))
+                self.answer(Predicted([], error=str(error)))
+
+
+def numbers(outputs: Sequence[Tensor]) -> dict[str, Any]:
+    """The number of each row, in the unit of the label."""
+    return {"numbers": [float(row[0]) for row in outputs]}
+
+
+def by_refusal(rows: Sequence[str], refused: Mapping[str, frozenset[int]]) -> list[list[str]]:
+    """The rows in groups: those of a group are refused by the same parties."""
+    groups: dict[frozenset[str], list[str]] = {}
+    for place, one in enumerate(rows):
+        who = frozenset(party for party, places in refused.items() if place in places)
+        groups.setdefault(who, []).append(one)
+    return list(groups.values())
+
+
+def model_text(member: Member) -> str:
+    """The version of the model that answers, for a person and to be compared."""
+    assert member.version is not None
+    generation, round = member.version
+    return f"round {round + 1} of training {generation}"
 
 
 def new_rows(member: Member) -> list[str]:

@@ -90,10 +90,15 @@ class RowBudget:
     def used_up(self, ids: Sequence[str] | None) -> str:
         """Which of these rows (None: the test rows) an answer would release too often, in words; ""
         if none."""
-        count, allowed = self.count, self.releases.allowed
         if ids is None:
-            most = count.tests + max(count.answers.values(), default=0)
-            return "" if most + 1 <= allowed else "the test rows"
+            most = self.count.tests + max(self.count.answers.values(), default=0)
+            return "" if most + 1 <= self.releases.allowed else "the test rows"
+        spent = self.spent(ids)
+        return some_rows(spent, len(set(ids))) if spent else ""
+
+    def spent(self, ids: Sequence[str]) -> list[str]:
+        """Those of these rows that an answer would release too often."""
+        count, allowed = self.count, self.releases.allowed
         before = count.tests + max(count.train, count.validation)
         asked = Counter(ids)  # a row that is asked for twice leaves twice
         places = dict(zip(ids, self.own.positions(ids), strict=True))
@@ -101,8 +106,7 @@ class RowBudget:
             one: count.answers.get(one, 0) + (before if place < self.aligned else 0)
             for one, place in places.items()
         }
-        spent = [one for one, times in left.items() if times + asked[one] > allowed]
-        return some_rows(spent, len(places)) if spent else ""
+        return [one for one, times in left.items() if times + asked[one] > allowed]
 
     def take(self, ids: Sequence[str] | None) -> None:
         """These rows leave, each as often as it is asked for."""

@@ -117,13 +117,13 @@ class SeveralMember(LedMember):
 
     async def reply(self, question: Question) -> None:
         try:
-            question.reply(await self.ask(question.ids))
+            question.reply(await self.ask(question))
         except Rejoin:
             why = f"{self.leader} has just started again; ask once more"
             question.reply(Answer(cast(Tensor, ABSENT), {}, why))
 
-    def next_call(self, ids: list[str] | None, without: frozenset[str]) -> Call:
-        call = super().next_call(ids, without)
+    def next_call(self, question: Question) -> Call:
+        call = super().next_call(question)
         return call if self.post.leads else msgspec.structs.replace(call, caller=self.party)
 
     def without(self, party: str) -> str:
@@ -136,7 +136,7 @@ class SeveralMember(LedMember):
     # -- what others say --------------------------------------------------------------------------
 
     def called(self, sender: str, note: str) -> None:
-        call = _call_in(note)
+        call = call_in(note)
         if call is not None and call.caller:
             if call.caller != sender or sender not in self.holders:
                 raise WireError("a call in the name of another party")
@@ -171,7 +171,8 @@ class SeveralMember(LedMember):
             self.post.news.notify()
 
 
-def _call_in(note: str) -> Call | None:
+def call_in(note: str) -> Call | None:
+    """The call in a note; None if it is anything else."""
     try:
         return read_note(note, Call)
     except WireError:

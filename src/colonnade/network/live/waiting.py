@@ -72,6 +72,7 @@ class WaitingNetwork(OnePartyNetwork):
         self.began_in: int | None = post.generation  # None: that of the surrounding program
         self.has_children = False  # while programs run side by side in this one
         self.impatient = False  # wait for no party longer than `patience`, even if it is there
+        self.until: int | None = None  # nanoseconds: no wait of this network lasts beyond
         self.silent: set[str] = set()  # parties from which a message did not come
 
     @property
@@ -126,9 +127,11 @@ class WaitingNetwork(OnePartyNetwork):
         limit: int | None = None,
         counter: ProgramCounter | None = None,
     ) -> None:
-        """Wait until `ready`, or the limit. Each awaited party gets a negative acknowledgement: at
-        once if it has told that it is past the exchange, and every quarter of a second."""
+        """Wait until `ready`, or the limit, or `until`. Each awaited party gets a negative
+        acknowledgement: at once if it has told that it is past the exchange, and every quarter of a
+        second."""
         counter = counter or self.at
+        limit = min((t for t in (limit, self._until()) if t is not None), default=None)
         ask_at, asked = self.clock.now + ASK_EVERY, False
         begun, wait_log = self.clock.now, WaitLog(self.post, LOG_IN_TRAINING_AFTER, once=True)
         while True:
@@ -148,6 +151,11 @@ class WaitingNetwork(OnePartyNetwork):
                         self.post.tell(party, NACK, counter)
                 ask_at, asked = self.clock.now + ASK_EVERY, True
             await self.clock.wait(self.post.news, ask_at if limit is None else min(ask_at, limit))
+
+    def _until(self) -> int | None:
+        """The limit of all waits: of this network, else of the one around it."""
+        around = None if self.surrounding is None else self.surrounding._until()
+        return self.until if self.until is not None else around
 
     def _give_up(self, peers: Sequence[tuple[str, Peer]], since: int) -> None:
         """Mark parties as late that are there and owe a message for `silence` seconds, or for twice

@@ -20,16 +20,17 @@ from typing import Any
 import zenoh
 
 from colonnade.common.text import printable
-from colonnade.errors import ColonnadeError, InputError
+from colonnade.errors import InputError
 from colonnade.network.clock import WallClock
 from colonnade.network.live.lives import MANY, number_of
 from colonnade.network.quota import ENTRY, Quota
 from colonnade.network.tally import Tally
 from colonnade.network.transport.transport import Deliver, Notice
+from colonnade.network.transport.zenoh_asking import Line, ask, check_size, visit
 from colonnade.network.transport.zenoh_config import Place, configuration
 from colonnade.network.transport.zenoh_log import log_reasons, plain
 
-__all__ = ["Place", "ZenohTransport", "ask", "log_reasons", "present"]
+__all__ = ["Line", "Place", "ZenohTransport", "ask", "log_reasons", "present"]
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +103,7 @@ class ZenohTransport:
         self._declare(be_there)  # last: parties that see this one may send at once
 
     def publish(self, to: str, data: bytes, delay: int = 0) -> None:
-        _check_size(self.place, data, f"message to {to!r}")
+        check_size(self.place, data, f"message to {to!r}")
         session = self._session
         if session is None or self._closed.is_set():
             return
@@ -127,7 +128,7 @@ class ZenohTransport:
                 self._failures.add(name, f"cannot answer: {type(error).__name__}", error)
 
         def reply(query: zenoh.Query, answer: bytes) -> None:
-            _check_size(self.place, answer, f"answer to {name!r}")
+            check_size(self.place, answer, f"answer to {name!r}")
             with contextlib.suppress(zenoh.ZError):  # the asking process is gone
                 query.reply(key, answer)
             query.drop()  # no further reply: the asking process need not wait any longer
@@ -248,28 +249,10 @@ class SendQueue:
                 self.backlog -= len(data)
 
 
-def ask(
-    place: Place, party: str, name: str, payload: bytes = b"", timeout: float = 5.0
-) -> bytes | None:
-    """The answer of a party to a question, through a session of its own; None if none came in
-    time."""
-    _check_size(place, payload, f"question {name!r} to {party!r}")
-    deadline = time.monotonic() + timeout
-    session = _visit(place, place.way_to(party), timeout)
-    if session is None:
-        return None
-    with session:
-        left = max(deadline - time.monotonic(), 0.001)
-        for reply in session.get(f"vfl/{party}/ask/{name}", payload=payload, timeout=left):
-            if reply.ok is not None:
-                return reply.ok.payload.to_bytes()
-    return None
-
-
 def present(place: Place, timeout: float = 2.0) -> set[str]:
     """Which parties are there: of those that this party connects to, or, with a hub, of all."""
     servers = place.way_to(place.hub) if place.hub else dict(place.connect)
-    session = _visit(place, servers, timeout) if servers else None
+    session = visit(place, servers, timeout) if servers else None
     if session is None:
         return set()
     expected = set(place.members if place.hub else servers)
@@ -297,21 +280,8 @@ def _open(place: Place) -> zenoh.Session:
         ) from error
 
 
-def _visit(place: Place, servers: dict[str, str], patience: float) -> zenoh.Session | None:
-    with contextlib.suppress(zenoh.ZError):
-        return zenoh.open(configuration(place, visiting=servers, patience=patience))
-    return None
-
-
 def _party_in(key: zenoh.KeyExpr) -> str:
     return str(key).split("/")[1]
-
-
-def _check_size(place: Place, data: bytes, what: str) -> None:
-    if len(data) > place.largest:
-        raise ColonnadeError(
-            f"{what}: {len(data):,} bytes are more than the largest allowed, {place.largest:,}."
-        )
 
 
 def _watch_links(session: zenoh.Session, place: Place) -> Any:
