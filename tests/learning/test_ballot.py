@@ -29,6 +29,9 @@ class Company:
     def away_since(self, time: float, parties: Any) -> list[str]:
         return []
 
+    def past_without(self, version: Any, parties: Any) -> list[str]:
+        return []
+
 
 class AfterRestart(Company):
     """The label holder has just started again. Some parties are away, so that nobody knows what
@@ -100,3 +103,24 @@ def test_a_party_that_returns_without_its_part_takes_the_version_along() -> None
 def test_a_party_that_is_away_with_a_final_part_does_not_hold_up_better_versions() -> None:
     """As in DVFL, where the label holder learns from encodings that it has collected."""
     assert restarted(AfterRestart("client1", needed=False), score=0.97) == (20, 20)
+
+
+class RestartedAt(Company):
+    """A network on which client1 keeps nothing and came back at a time."""
+
+    def __init__(self, time: float) -> None:
+        super().__init__()
+        self.time = time
+
+    def lacking(self, version: Any, parties: Any) -> list[str]:
+        return ["client1"]
+
+    def away_since(self, time: float, parties: Any) -> list[str]:
+        return [party for party in parties if self.time > time]
+
+
+def test_a_version_of_a_party_that_returned_while_it_was_measured_is_not_waited_for() -> None:
+    found = Ballot(PARTIES)
+    net: Any = RestartedAt(5.0)
+    assert not found.pending(net, found.add(net, (1, 0), 0.9, 0.1, began=4.0))
+    assert found.pending(net, found.add(net, (1, 1), 0.9, 0.1, began=6.0))

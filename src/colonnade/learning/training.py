@@ -235,7 +235,7 @@ class Training:
         version = (net.generation, net.round)
         before = int(self.progress["best"])
         if net.here(self.algorithm.decider):
-            self.ballot.add(net, version, float(net.round), 0.0, began=net.now)
+            self.ballot.add(net, version, float(net.round), 0.0)
             _, sure = self.ballot.settle(net)
             before = before if sure is None else sure.version[1]
         stop = batch.epoch + 1 >= self.usual or self.budget_is_used_up(batch)

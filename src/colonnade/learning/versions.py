@@ -239,9 +239,10 @@ class Ballot:
         loss: float,
         error: float = 0.0,
         *,
-        began: float,
+        began: float | None = None,
     ) -> Candidate:
-        """Add the version that was just measured on `net`, from the time `began` on."""
+        """Add the version that was just measured on `net`. `began`: when that began, if not now."""
+        began = net.now if began is None else began
         missing = net.missing()
         company = [party for party in self.parties if party not in missing]
         # A party that has said nothing since this process started was not needed to measure this
