@@ -195,10 +195,10 @@ def _tested(
     spent, releases = net.now, algorithm.releases
     if releases is not None:
         releases.left.tested = 0  # releases in the tests of other runs do not count in this one
-    algorithm.curves = None
+    algorithm.test_curves = None
     metrics = drive(algorithm.evaluate(net))
-    if algorithm.curves is not None:
-        write_curves(folder, spec.run, algorithm.curves)
+    if algorithm.test_curves is not None:
+        write_curves(folder, spec.run, algorithm.test_curves)
     if experiment.summarise and metrics and not algorithm.pooled:
         from colonnade.experiments.fewer_parties import summaries  # which runs trainings itself
 

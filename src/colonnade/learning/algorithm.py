@@ -97,7 +97,7 @@ class Algorithm(ABC):
         self.own_code: Mapping[str, Source] = {}  # which code of the user's own runs here
         self.labels_are_told = False  # real parties say which rows they have labels of
         self.course: list[float] = []  # the last test, batch by batch: `goal.by_row` of it
-        self.curves: Curves | None = None  # of the last test
+        self.test_curves: Curves | None = None  # of the last test
         self.loss: Loss = task.goal.training_loss(torch.zeros(0, dtype=torch.int64))
         self.training = self.control(self)
         self.set.check(task)
@@ -412,7 +412,7 @@ class Algorithm(ABC):
         scale = self.label_scale[1]
         answers = self.unscaled(outputs)
         if part == "test":
-            self.curves = curves_of(answers, y, self.task.classes)
+            self.test_curves = curves_of(answers, y, self.task.classes)
         return self.task.goal.measure(answers, y, part, everything=everything, scale=scale)
 
     @property

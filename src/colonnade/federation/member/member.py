@@ -133,7 +133,7 @@ class Member(TrainingMember):
         if releases is not None:
             notes, privacy = list(dict.fromkeys([*notes, *releases.notes()])), releases.facts()
         self.state.result = self.record.result(metrics, rounds, notes, privacy)
-        if (curves := self.algorithm.curves) is not None:
+        if (curves := self.algorithm.test_curves) is not None:
             self.record.curves = msgspec.structs.replace(curves, names=list(self.own.classes))
         self.keeping.attempt(self.record.keep)
 

@@ -23,7 +23,7 @@ def truths(federation: Federation, own: OwnData) -> dict[str, Truth]:
         (split.test, data.test),
     )
     return {
-        own.ids[place]: _told(own, y)
+        str(own.ids[place]): _told(own, y)
         for places, part in parts
         for place, y in zip(places.tolist(), part.y.tolist(), strict=True)
     }
