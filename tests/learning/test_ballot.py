@@ -112,7 +112,7 @@ class RestartedAt(Company):
         super().__init__()
         self.time = time
 
-    def lacking(self, version: Any, parties: Any) -> list[str]:
+    def lacking(self, version: Any, company: Any) -> list[str]:
         return ["client1"]
 
     def away_since(self, time: float, parties: Any) -> list[str]:
