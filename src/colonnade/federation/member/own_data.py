@@ -75,7 +75,7 @@ class OwnData:
         return self.x[places.clamp(min=0)] * here[:, None]
 
     @cached_property
-    def places(self) -> Mapping[str, int]:
+    def places(self) -> dict[str, int]:
         return {one: i for i, one in enumerate(self.ids)}
 
 
