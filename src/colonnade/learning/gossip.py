@@ -56,7 +56,7 @@ class Gossip(Training):
         """Every party gets the figures of the aggregators, and draws the same conclusion."""
         witnesses = cast(Leaderless, self.algorithm)
         if batch.epoch + 1 >= self.usual:
-            await net.wait_for_absent()  # parties that are away would lack the best version
+            await self.wait_for_absent(net)  # parties that are away would lack the best version
         apart, so_far = net.within("validation"), self.progress
         mine = await witnesses.validate(apart)
         told = await self.tell_everybody(apart, mine)

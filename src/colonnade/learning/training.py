@@ -34,6 +34,8 @@ MOST_EPOCHS = 300
 ROUNDS = 2000  # what a small data set gets by more epochs
 DECISION = "whether to go on, and which two versions of the model to keep; three numbers per epoch"
 DECIDED = 3  # numbers
+BRIEFLY = 3.0  # seconds that a wait for parties that are away counts for, at least
+WAITING = "seconds of waiting"  # at the end, for parties that are away; in `Training.progress`
 NO_ROWS = torch.zeros(0, dtype=torch.int64)
 
 AnyBatch = TypeVar("AnyBatch", bound=Batch)
@@ -226,8 +228,18 @@ class Training:
         missed rounds before the first one only: they have a part of the model."""
         awaited = {*verdict.lacking, *verdict.behind}
         if verdict.lacking or batch.epoch == self.progress["over"]:
-            await net.wait_for_absent()
+            await self.wait_for_absent(net)
         return set(net.away_since(net.now, sorted(awaited))) == awaited
+
+    async def wait_for_absent(self, net: Network) -> None:
+        """At the end of the training; all such waits together are bounded, also through restarts of
+        this process. Else parties that crash again and again could keep it from ending."""
+        spent, began = self.progress.get(WAITING, 0.0), net.now
+        if spent:  # not the first time: a process that falls while it waits has waited, too
+            self.progress[WAITING] = spent + BRIEFLY
+            self.write_checkpoint()
+        await net.wait_for_absent(spent)
+        self.progress[WAITING] = spent + max(BRIEFLY, net.now - began)
 
     async def go_on(self, net: Network, batch: Batch, loss: Any) -> Decision:
         """Without validation rows the newest version is the best; nobody has to be told."""

@@ -244,8 +244,9 @@ class Network(ABC):
         counts as missing for it any more."""
         return None
 
-    async def wait_for_absent(self) -> None:
-        """Wait for a while for the parties that are away."""
+    async def wait_for_absent(self, spent: float = 0.0) -> None:
+        """Wait for a while for the parties that are away. `spent`: seconds that this party has
+        waited for them before."""
         return None
 
     def alive(self, group: Group) -> Tensor:

@@ -109,7 +109,7 @@ class CommittingNetwork(WaitingNetwork):
         self.post.missed.clear()
         self.announce(self.post.parts)
 
-    async def wait_for_absent(self) -> None:
+    async def wait_for_absent(self, spent: float = 0.0) -> None:
         lately = self.origin.at(self.rounds_begun - WINDOW, 0)
         beyond = self.origin.at(self.rounds_begun, self.step + 1)
 
@@ -122,4 +122,4 @@ class CommittingNetwork(WaitingNetwork):
             equals = self.leader is None
             return equals and any(k.there and k.reached(beyond) for k in self.post.peers.values())
 
-        await self.wait_for_all(ready, gone_on)
+        await self.wait_for_all(ready, gone_on, self.post.returns - spent)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 from colonnade.network.clock import SECOND
@@ -180,20 +181,26 @@ class WaitingNetwork(OnePartyNetwork):
                 peer.times_late = min(peer.times_late + 1, 16)
 
     async def wait_for_all(
-        self, ready: Callable[[str], bool], over: Callable[[], bool] = lambda: False
+        self,
+        ready: Callable[[str], bool],
+        over: Callable[[], bool] = lambda: False,
+        seconds: float = math.inf,
     ) -> None:
         """Wait until every neighbour is `ready`, except for neighbours that are away, or owe their
-        message, for too long; or until `over`."""
-        limit = self.clock.now + int(self.post.silence * SECOND)
+        message, for too long; or until `over`; or, for neighbours that are away, for so many
+        seconds."""
+        begun, limit = self.clock.now, self.clock.now + int(self.post.silence * SECOND)
 
         def awaited() -> list[str]:
             known = self.post.peers.items()
             there = [p for p, k in known if k.there and not ready(p) and self.clock.now < limit]
+            if self.clock.now - begun >= seconds * SECOND:
+                return there
             return [*there, *(p for p, k in known if not k.there and self.may_return(k))]
 
         if away := [party for party in awaited() if not self.post.peers[party].there]:
-            seconds = self.post.returns
-            log.info("%s: waiting up to %.0f s for %s", self.party, seconds, ", ".join(away))
+            most = min(seconds, self.post.returns)
+            log.info("%s: waiting up to %.0f s for %s", self.party, most, ", ".join(away))
         await self.wait_until(lambda: over() or not awaited(), awaited)
 
     def may_return(self, peer: Peer) -> bool:
