@@ -167,3 +167,20 @@ def test_elements_of_several_sources_are_those_of_each_alone(prime: int) -> None
     together = field.random_by_source((5, 7), [stream(n) for n in range(3)])
     alone = [field.random((5, 7), stream(n)) for n in range(3)]
     assert torch.equal(together, torch.stack(alone))
+
+
+@pytest.mark.parametrize("prime", PRIMES[2:])
+def test_a_sum_next_to_half_the_prime_is_its_element_however_large_it_was(prime: int) -> None:
+    """There, one unit decides between the largest element and the smallest. One chunk of the inner
+    dimension holds sums up to 2⁵³, of which float64 cannot always tell x/p from a half."""
+    field = Field(prime)
+    largest_half = field._largest_half - 1 if field._split else field.largest
+    most = 2**53 // (field.largest * largest_half)
+    for inner in {min(most, 4096) * part // 64 for part in range(1, 65)} - {0}:
+        for wanted in (field.largest, -field.largest):
+            a = torch.full((1, inner + 1), field.largest, dtype=torch.int32)
+            b = torch.full((inner + 1, 1), largest_half, dtype=torch.int32)
+            a[0, -1] = field.reduced(torch.tensor(wanted - inner * field.largest * largest_half))
+            b[-1] = 1
+            assert int(field.matmul(a, b)) == wanted
+            assert field.map(a, b.expand(-1, 3).contiguous()).tolist() == [[wanted] * 3]

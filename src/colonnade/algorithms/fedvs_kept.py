@@ -61,7 +61,9 @@ class LastModels:
     only: the server says which of the two counts."""
 
     def __init__(self, keep: Keep) -> None:
-        self.kept = keep("model shares", Value())  # [clients here, 2, senders, rows, features]
+        # Each [clients here, senders, rows, features]
+        self.newest = keep("model shares", Value())
+        self.before = keep("earlier model shares", Value())
         self.counted: Tensor | None = (
             None  # marks, as the server said last; [clients here, senders]
         )
@@ -70,15 +72,21 @@ class LastModels:
         """The shares that came, and in place of others those of before. [clients here, senders,
         rows, features]"""
         new, came = inbox.value, inbox.arrived
-        kept = self.kept.value
-        newest, before = (torch.zeros_like(new),) * 2 if kept is None else kept.unbind(1)
-        over = came[:, :, None, None]
-        after = torch.where(over, new, newest), torch.where(over, newest, before)
-        self.kept.set(torch.stack(after, 1))
+        if self.newest.value is None:
+            self.newest.set(torch.zeros_like(new))
+            self.before.set(torch.zeros_like(new))
+        newest, before = self.newest.value, self.before.value
+        if bool(came.all()):  # nearly always: copies of N² shares take a sixth of a step
+            newest, before = new, newest
+        else:
+            over = came[:, :, None, None]
+            newest, before = torch.where(over, new, newest), torch.where(over, newest, before)
+        self.newest.set(newest)
+        self.before.set(before)
         if self.counted is None:
-            return after[0]
+            return newest
         earlier = ~came & (before[:, :, -1, 0] == self.counted) & (self.counted != 0)
-        return torch.where(earlier[:, :, None, None], before, after[0])
+        return torch.where(earlier[:, :, None, None], before, newest) if earlier.any() else newest
 
     def heed(self, told: Inbox) -> None:
         """What the server said: [clients here, 1, 1, senders]"""

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
@@ -124,9 +125,10 @@ class Field:
         """`matmul` of a small matrix and very many columns, of as many at a time as stay in the
         cache."""
         rows, inner = matrix.shape
-        if inner * int(matrix.abs().max()) * self.largest <= EXACT:
+        if inner * int(matrix.abs().max()) * self.largest <= self._surely_balanced:
             return self._map_blocks(matrix.double(), values, Tensor.double)
-        if rows > inner and 2 * inner * self.largest * self._largest_half <= EXACT:
+        products = 2 * inner * self.largest * self._largest_half
+        if rows > inner and products <= self._surely_balanced:
             # m·b = (m·2ʷ)·b₁ + m·b₀: with m·2ʷ modulo p, one sum of twice as many products.
             both = torch.cat([self.reduced(matrix.long() * 2**self._half), matrix], 1).double()
             return self._map_blocks(both, values, lambda some: self._halves(some, -2))
@@ -142,7 +144,8 @@ class Field:
     def _map_blocks(
         self, matrix: Tensor, values: Tensor, prepared: Callable[[Tensor], Tensor]
     ) -> Tensor:
-        """`map` where no sum of products exceeds 2⁵³, with values made ready by `prepared`."""
+        """`map` where every sum of products is balanced at once, with values made ready by
+        `prepared`."""
         mapped = torch.empty(len(matrix), values.shape[1], dtype=torch.int32)
         step = max(1, MAPPED // len(matrix))
         room = torch.empty(2, len(matrix) * step, dtype=torch.float64)  # used again and again
@@ -176,12 +179,13 @@ class Field:
 
     def _chunked(self, a: Tensor, b: Tensor, largest: int) -> Tensor:
         """a @ b modulo the prime, where the elements of one are halves, |x| ≤ `largest`. Not always
-        balanced: there is room up to 2⁵³ for a balanced number times 2ʷ."""
+        balanced, but so small that adding a balanced number times 2ʷ and balancing gives the
+        element."""
         inner, room = a.shape[-1], EXACT - (self.largest << self._half)
         count = max(1, -(-inner // (room // (self.largest * largest))))
         size = -(-inner // count)
         total = a[..., :size] @ b[..., :size, :]
-        if count > 1:
+        if count > 1 or size * self.largest * largest > self._surely_balanced // 2:
             self._balance(total)
         for start in range(size, inner, size):
             end = start + size
@@ -189,8 +193,9 @@ class Field:
         return total
 
     def _balance(self, x: Tensor) -> Tensor:
-        """In place: |x| ≤ p/2, given whole numbers |x| ≤ 2⁵³. Exact: the multiple of p that is
-        subtracted has at most 53 bits."""
+        """In place, given whole numbers |x| ≤ 2⁵³ − p: the same modulo p, and |x| ≤ (p + 1)/2. The
+        multiple of p that is subtracted has at most 53 bits, so nothing is rounded. The result is
+        the element itself, |x| ≤ (p − 1)/2, for |x| ≤ `_surely_balanced`."""
         for block in x.view(-1).split(BLOCK) if x.is_contiguous() else (x,):
             block.sub_((block * (1.0 / self.prime)).round_(), alpha=self.prime)
         return x
@@ -199,6 +204,14 @@ class Field:
         """Whole numbers (int64) modulo the prime."""
         x = x.remainder(self.prime)
         return torch.where(x > self.largest, x - self.prime, x).int()
+
+    @cached_property
+    def _surely_balanced(self) -> int:
+        """Of larger numbers x, float64 may not tell x/p from the half between two whole numbers.
+        (x/p is at least 1/2p away from it. The quotient is wrong by a rounding of the product and
+        one of 1/p.) 2⁵² for p = 2³¹ − 1, at least 2⁵¹ for others."""
+        of_inverse = abs(Fraction(1.0 / self.prime) * self.prime - 1)
+        return int(1 / (2 * (Fraction(1, EXACT) + of_inverse))) - 1
 
     @property
     def _split(self) -> bool:

@@ -150,10 +150,10 @@ def test_a_client_that_is_away_stays_in_the_sum_with_its_last_model(tmp_path: Pa
         hall.kill("client1")
         before = round_of(hall)
         await hall.until(lambda: round_of(hall) >= before + 9)
-        marks = [fedvs(hall, c).last.kept.value[0, 0, 1, -1, 0] for c in CLIENTS if c != "client1"]
+        marks = [fedvs(hall, c).last.newest.value[0, 1, -1, 0] for c in CLIENTS if c != "client1"]
         assert len(set(map(int, marks))) == 1
         last["shares"] = torch.stack(
-            [fedvs(hall, c).last.kept.value[0, 0, 1, :-1] for c in CLIENTS if c != "client1"]
+            [fedvs(hall, c).last.newest.value[0, 1, :-1] for c in CLIENTS if c != "client1"]
         )
         assert not fedvs(hall, "server").remarks(), "no step was left out"
         hall.start("client1")
