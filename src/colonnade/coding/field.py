@@ -125,13 +125,14 @@ class Field:
         """`matmul` of a small matrix and very many columns, of as many at a time as stay in the
         cache."""
         rows, inner = matrix.shape
-        if inner * int(matrix.abs().max()) * self.largest <= self._surely_balanced:
-            return self._map_blocks(matrix.double(), values, Tensor.double)
+        if (inner + 1) * int(matrix.abs().sum(1).max()) * self.largest <= EXACT // 4:
+            return self._map_blocks(matrix.double(), values, Tensor.double, self._of_small)
         products = 2 * inner * self.largest * self._largest_half
         if rows > inner and products <= self._surely_balanced:
             # m·b = (m·2ʷ)·b₁ + m·b₀: with m·2ʷ modulo p, one sum of twice as many products.
             both = torch.cat([self.reduced(matrix.long() * 2**self._half), matrix], 1).double()
-            return self._map_blocks(both, values, lambda some: self._halves(some, -2))
+            halves = lambda some: self._halves(some, -2)  # noqa: E731
+            return self._map_blocks(both, values, halves, self._of_large)
         mapped = torch.empty(rows, values.shape[1], dtype=torch.int32)
         halves = self._halves(matrix, -2) if self._split else matrix.double()
         largest = self._largest_half if self._split else self.largest
@@ -142,21 +143,33 @@ class Field:
         return mapped
 
     def _map_blocks(
-        self, matrix: Tensor, values: Tensor, prepared: Callable[[Tensor], Tensor]
+        self,
+        matrix: Tensor,
+        values: Tensor,
+        prepared: Callable[[Tensor], Tensor],
+        multiply: Callable[[Tensor, Tensor, Tensor], Tensor],
     ) -> Tensor:
-        """`map` where every sum of products is balanced at once, with values made ready by
-        `prepared`."""
+        """`map` with values made ready by `prepared` and multiplied by `multiply`, which is given
+        the matrix, some columns and room for the result."""
         mapped = torch.empty(len(matrix), values.shape[1], dtype=torch.int32)
         step = max(1, MAPPED // len(matrix))
-        room = torch.empty(2, len(matrix) * step, dtype=torch.float64)  # used again and again
+        room = torch.empty(len(matrix) * step, dtype=torch.float64)  # used again and again
         for some, results in zip(values.split(BLOCK, 1), mapped.split(BLOCK, 1), strict=True):
             pairs = zip(prepared(some).split(step, 1), results.split(step, 1), strict=True)
             for columns, result in pairs:
-                sums, multiples = (x[: result.numel()].view(result.shape) for x in room)
-                torch.mm(matrix, columns, out=sums)
-                torch.mul(sums, 1.0 / self.prime, out=multiples).round_()  # as in `_balance`
-                result.copy_(sums.sub_(multiples, alpha=self.prime))
+                sums = room[: result.numel()].view(result.shape)
+                result.copy_(multiply(matrix, columns, sums))
         return mapped
+
+    def _of_small(self, matrix: Tensor, columns: Tensor, room: Tensor) -> Tensor:
+        """The quotients first, x = mc/p rounded, then mc − px, without other memory: a quarter
+        faster than `_of_large`. A quotient is wrong by one rounding of m/p and one for each product
+        that is added: in all by less than 1/4p, see `_surely_balanced`."""
+        torch.mm(matrix / self.prime, columns, out=room).round_()
+        return torch.addmm(room, matrix, columns, beta=-self.prime, out=room)
+
+    def _of_large(self, matrix: Tensor, columns: Tensor, room: Tensor) -> Tensor:
+        return self._balance(torch.mm(matrix, columns, out=room))
 
     def _joined(self, both: Tensor, side: int = -2) -> Tensor:
         """The product that was made of upper and lower halves, one after the other."""

@@ -38,4 +38,6 @@ class SeededRandomness:
         self.stream = stream
 
     def words(self, count: int) -> np.ndarray:
-        return self.stream.integers(0, 2**32, count, dtype=np.uint32)
+        # Two words of each number of the generator: half the time of `integers`.
+        raw = self.stream.bit_generator.random_raw(-(-count // 2))
+        return raw.view(np.uint32)[:count]
