@@ -31,7 +31,8 @@ from bench.timing import (
     milliseconds,
     take_turns,
 )
-from colonnade.algorithms.fedvs import FedVS, FedVSSettings
+from colonnade.algorithms.fedvs import FedVS
+from colonnade.algorithms.fedvs_settings import FedVSSettings
 from colonnade.data import VerticalData
 from colonnade.learning.task import Task
 from colonnade.models import mlp

@@ -12,7 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from colonnade.algorithms.fedvs import FedVS, FedVSSettings
+from colonnade.algorithms.fedvs import FedVS
+from colonnade.algorithms.fedvs_settings import FedVSSettings
 from colonnade.algorithms.fedvs_shares import Overflow
 from colonnade.algorithms.splitnn import SplitNNSettings
 from colonnade.coding import TooFewAnswers, WrongAnswers

@@ -9,7 +9,8 @@ import msgspec
 import pytest
 import torch
 
-from colonnade.algorithms.fedvs import FedVS, FedVSSettings
+from colonnade.algorithms.fedvs import FedVS
+from colonnade.algorithms.fedvs_settings import FedVSSettings
 from colonnade.algorithms.fedvs_time import Steps
 from colonnade.coding import LagrangeCode
 from colonnade.data import DataSpec, VerticalData, load
@@ -103,14 +104,14 @@ def test_delays_want_few_partitions_and_computing_wants_many() -> None:
         auto, _ = build(settings(partitions="auto"), digits(), 0, delays=DELAYS[name])
         assert isinstance(auto, FedVS)
         chosen[name] = auto.code.partitions
-        assert auto.choice.startswith(f"fedvs: partitions = {chosen[name]} (the fastest")
+        assert auto.told.choice.startswith(f"fedvs: partitions = {chosen[name]} (the fastest")
     assert chosen == {"stragglers": 1, "computing": 4}
 
 
 def test_without_delays_the_choice_is_one_partition_and_says_so() -> None:
     auto = FedVS(settings(partitions="auto"), Task.of(digits(), 0))
     assert auto.code.partitions == 1
-    assert auto.choice == "fedvs: partitions = 1 (no delays are configured)"
+    assert auto.told.choice == "fedvs: partitions = 1 (no delays are configured)"
 
 
 def test_waiting_for_stragglers_takes_five_times_as_long_and_fedvs_loses_nothing_by_them() -> None:

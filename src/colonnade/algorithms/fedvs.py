@@ -11,106 +11,25 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Annotated, Literal, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
-from colonnade.algorithms.fedvs_kept import LastModels, Progress, Received, Sharing
+from colonnade.algorithms.fedvs_kept import LastModels, Received, Sharing
 from colonnade.algorithms.fedvs_server import Opener
+from colonnade.algorithms.fedvs_settings import FedVSSettings
 from colonnade.algorithms.fedvs_shares import TAG, Shares
-from colonnade.algorithms.fedvs_time import Steps, fastest
-from colonnade.coding import Field, LagrangeCode
-from colonnade.coding.field import MERSENNE_31
-from colonnade.coding.lagrange import most_partitions
+from colonnade.algorithms.fedvs_told import Progress, Told
 from colonnade.common.seeds import torch_stream
-from colonnade.errors import InputError
-from colonnade.learning import (
-    Algorithm,
-    Columns,
-    Exchange,
-    LabelHolder,
-    Numbers,
-    Part,
-    Settings,
-    Task,
-    at_least,
-)
+from colonnade.learning import Algorithm, Columns, Exchange, LabelHolder, Numbers, Part, Task
 from colonnade.learning.segments import CodedBatch, CodedBatches, CodedInOrder, Segments
-from colonnade.learning.settings import POSITIVE
 from colonnade.models.layers import polynomial
 from colonnade.network import ABSENT, ALL, EVERYONE, Inbox, Network, Wait, first, local, locally
 
 log = logging.getLogger(__name__)
 
 CHUNK = 4096  # coded rows per message when columns are shared
-UNPROTECTED = (
-    "shares have no masks and protect nothing: a client can read the others' columns and models "
-    "from the shares that it is sent; take colluders = 1 or more"
-)
-
-
-class FedVSSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Defaults: the paper's T, batch and rate for images, with momentum 0.9. `batch` counts rows of
-    the data: a step takes batch / partitions coded rows. `encoder`: one width, that of the
-    embeddings."""
-
-    batch: Annotated[int, at_least(1)] = 256
-    optimizer: Literal["sgd", "adam"] = "sgd"
-    lr: float | dict[str, float] = 5e-2
-    momentum: Annotated[float, at_least(0)] = 0.9
-    # K: a share is 1/K of the columns. "auto": the fastest under the delays of the network.
-    partitions: int | Literal["auto"] = 1
-    colluders: int = 1  # T: so many clients together learn nothing
-    degree: Annotated[int, at_least(1)] = 2  # D, of the clients' polynomials
-    clip: Annotated[float | None, POSITIVE] = None  # columns are clipped to ±clip
-    data_bits: Annotated[int, at_least(1)] = 7  # binary places of the columns and their powers
-    model_bits: Annotated[int, at_least(1)] = 13  # binary places of the clients' models
-    prime: int = MERSENNE_31
-    # When a client does not share its model, or too few answer. last: its last model stays in the
-    # sum, and answers are waited for. zeros: go on without its embedding, and leave out the steps
-    # that too few answer.
-    missing: Literal["last", "wait", "zeros", "error"] = "last"
-    spare: Annotated[int, at_least(0)] = 0  # answers more than are needed that the server waits for
-
-    def check(self, task: Task) -> None:
-        super().check(task)
-        if self.wire is not None:
-            raise InputError(
-                f'wire = "{self.wire}": fedvs sends field elements, which must stay exact; leave '
-                "it out (data_bits, model_bits and prime decide what is rounded)"
-            )
-        if self.encoder is not None and not (
-            isinstance(self.encoder, list) and len(self.encoder) == 1 and self.encoder[0] >= 1
-        ):
-            raise InputError(
-                f"encoder = {self.encoder!r}: the clients' models are polynomials of their columns "
-                "(see degree); expected one width, that of the embeddings, e.g. encoder = [64]"
-            )
-        partitions = 1 if self.partitions == "auto" else self.partitions
-        code = self.code(task, partitions)
-        if self.spare > code.tolerated:
-            raise InputError(
-                f"spare = {self.spare}: of {code.clients} clients {code.threshold} must answer, so "
-                f"that at most {code.tolerated} answers are spare"
-            )
-        if partitions > task.rows["train"]:
-            raise InputError(
-                f"partitions = {partitions}: there are only {task.rows['train']} training rows"
-            )
-
-    def code(self, task: Task, partitions: int) -> LagrangeCode:
-        clients, field = len(task.clients), Field(self.prime)
-        return LagrangeCode(clients, partitions, self.colluders, field=field)
-
-    def steps(self, task: Task, partitions: int) -> Steps:
-        features = tuple(self.degree * (width + 1) for width in task.widths)
-        code = self.code(task, partitions)
-        return Steps(code, task.rows["train"], self.batch, self.width, features)
-
-    @property
-    def width(self) -> int:
-        return int(self.encoder[0]) if isinstance(self.encoder, list) else 64
 
 
 class FedVS(Algorithm):
@@ -167,28 +86,14 @@ class FedVS(Algorithm):
 
     def __init__(self, settings: FedVSSettings, task: Task) -> None:
         super().__init__(settings, task)
-        self.choice = ""  # of K, for whoever reads the result
         self.steps = (
-            self.fastest()
+            settings.fastest(task, self.clients, self.server)
             if settings.partitions == "auto"
             else settings.steps(task, settings.partitions)
         )
         self.code = self.steps.code
         self.field = Shares(settings, self.code, task.widths)
-
-    def fastest(self) -> Steps:
-        """Of all K that the clients and their rows allow, the one with the shortest expected epoch
-        under the configured delays, of which everybody knows; 1 where there are none."""
-        delays, rows = self.task.delays, self.task.rows["train"]
-        most = most_partitions(len(self.clients), self.set.colluders) if delays.any else 1
-        possible = [self.set.steps(self.task, k) for k in range(1, min(most, rows) + 1)]
-        chosen = fastest(possible, delays, self.clients, self.server)
-        why = (
-            "the fastest under the configured delays" if delays.any else "no delays are configured"
-        )
-        self.choice = f"{self.set.name}: partitions = {chosen.code.partitions} ({why})"
-        log.info(self.choice)
-        return chosen
+        self.told = Told(settings, task, self.field, self.clients.parties)
 
     def build(self, net: Network) -> None:
         features = self.field.features
@@ -200,11 +105,10 @@ class FedVS(Algorithm):
         self.last = LastModels(keep)
         counts = self.keeps(net, "counts", self.server, Numbers())
         self.opener = Opener(self.field, self.clients.parties, counts)
-        self.here = net.here(self.clients)
+        self.here = self.told.here = net.here(self.clients)
         self.x, *others = (self.powers(part) for _, part in self.shared_parts)  # in the clear
         self.largest = self.field.largest(self.x, *others)  # [clients here, features]
         locally(self.field.check_columns, self.largest)
-        self.sharing: Progress | None = None  # of columns, while they are shared
 
     def model(self, client: int) -> nn.Module:
         """Its linear part: a client keeps the powers of its columns."""
@@ -232,44 +136,21 @@ class FedVS(Algorithm):
         return first(self.code.threshold + self.set.spare, insist=self.set.missing in waits)
 
     def remarks(self) -> list[str]:
-        choice = [self.choice] if self.choice else []
-        unprotected = [] if self.set.colluders else [f"colluders = 0: {UNPROTECTED}"]
-        return choice + unprotected + self.opener.remarks()
+        return self.told.remarks() + self.opener.remarks()
 
     @property
     def activity(self) -> str:
-        return "" if self.sharing is None else str(self.sharing)
+        return "" if self.told.sharing is None else str(self.told.sharing)
 
     @property
     def total_rounds(self) -> int:
-        length = Segments(self.task.rows["train"], self.code.partitions).length + TAG
+        length = self.told.length(self.task.rows["train"])
         return len(range(0, length, CHUNK)) + super().total_rounds
-
-    def bytes_of(self, length: int) -> int:
-        """That leave a client, here or of the widest columns, with so many coded rows for each of
-        the others."""
-        features = [self.field.features[n] for n in self.here] or [self.field.widest]
-        return 4 * length * max(features) * (len(self.clients) - 1)
-
-    def say_what_protects(self, net: Network) -> None:
-        """In the log, once: where masks come from, and how much is shared."""
-        for party in (self.clients.parties[n] for n in self.here[:1]):
-            origin = net.secrets(party, "masks").origin
-            log.info("%s: the masks of its shares come from %s", party, origin)
-            rows = [
-                Segments(part.rows, self.code.partitions).length
-                for part in (self.data.train, self.data.validation)
-            ]
-            bytes = self.bytes_of(sum(rows) + TAG * len(rows)) / 1e6
-            others = len(self.clients) - 1
-            log.info("%s: shares its columns: %.1f MB to %d others", party, bytes, others)
-        if self.here and not self.set.colluders:
-            log.warning("colluders = 0: %s", UNPROTECTED)
 
     # -- algorithm 1 ------------------------------------------------------------------------------
 
     async def train(self, net: Network) -> None:
-        self.say_what_protects(net)
+        self.told.what_protects(net)
         for sharing, part in self.shared_parts:
             apart = net if sharing is self.of_train else net.within("validation")
             shares = await self.share_data(apart, self.powers(part), part.rows, sharing)
@@ -335,7 +216,8 @@ class FedVS(Algorithm):
         segments = Segments(rows, self.code.partitions)
         own = self.shared_columns(net, powers, segments, kept)
         length = segments.length + TAG
-        self.sharing = Progress(self.bytes_of(length), length) if kept is not None else None
+        progress = Progress(self.told.bytes_of(length), length)
+        self.told.sharing = progress if kept is not None else None
         shares = Received(len(self.here), len(self.clients), length, self.field.widest)
         async for start in net.rounds(range(0, length, CHUNK), sent_once=True):
             end = min(start + CHUNK, length)
@@ -343,9 +225,8 @@ class FedVS(Algorithm):
             wait, work = self.of_all(net), self.steps.columns(end - start)
             inbox = await net.send(some, self.data_share, end - start, wait=wait, work=work)
             locally(shares.add, start, inbox)
-            if self.sharing is not None:
-                self.sharing.rows = end
-        self.sharing = None
+            progress.rows = end
+        self.told.sharing = None
         return shares.whole()
 
     @local

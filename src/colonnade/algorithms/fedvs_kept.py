@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -11,8 +10,6 @@ from torch import Tensor
 from colonnade.algorithms.fedvs_shares import TAG
 from colonnade.learning import Value
 from colonnade.network import Inbox, local
-
-BAR = 20  # characters
 
 Keep = Callable[[str, Value], Value]  # declares state of the clients: see `Algorithm.keeps`
 
@@ -72,10 +69,7 @@ class LastModels:
         """The shares that came, and in place of others those of before. [clients here, senders,
         rows, features]"""
         new, came = inbox.value, inbox.arrived
-        if self.newest.value is None:
-            self.newest.set(torch.zeros_like(new))
-            self.before.set(torch.zeros_like(new))
-        newest, before = self.newest.value, self.before.value
+        newest, before = self._kept(new)
         if bool(came.all()):  # nearly always: copies of N² shares take a sixth of a step
             newest, before = new, newest
         else:
@@ -88,23 +82,13 @@ class LastModels:
         earlier = ~came & (before[:, :, -1, 0] == self.counted) & (self.counted != 0)
         return torch.where(earlier[:, :, None, None], before, newest) if earlier.any() else newest
 
+    def _kept(self, like: Tensor) -> tuple[Tensor, Tensor]:
+        if self.newest.value is None:
+            nothing = torch.zeros_like(like)
+            return nothing, nothing
+        return self.newest.value, self.before.value
+
     def heed(self, told: Inbox) -> None:
         """What the server said: [clients here, 1, 1, senders]"""
         if bool(told.arrived.all()):
             self.counted = told.value[:, 0, 0]
-
-
-@dataclass
-class Progress:
-    """Of a sharing of columns, as a bar: `rows` of so many were sent and received; `bytes` leave a
-    client for all others."""
-
-    bytes: int
-    length: int
-    rows: int = 0
-
-    def __str__(self) -> str:
-        share = self.rows / self.length
-        done = round(BAR * share)
-        bar = "━" * done + "─" * (BAR - done)
-        return f"sharing columns {bar} {share:.0%} of {self.bytes / 1e6:,.1f} MB"

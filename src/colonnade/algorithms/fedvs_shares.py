@@ -4,21 +4,18 @@ and what the server opens. Nothing here is sent."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from colonnade.algorithms.fedvs_settings import FedVSSettings
 from colonnade.coding import LagrangeCode, Quantiser
 from colonnade.coding.field import MERSENNE_31
 from colonnade.common.randomness import Randomness
 from colonnade.errors import ColonnadeError, InputError
 from colonnade.models.layers import Powers
 from colonnade.network import Inbox, local
-
-if TYPE_CHECKING:
-    from colonnade.algorithms.fedvs import FedVSSettings
 
 TAG = 1  # row of a share that says which sharing it belongs to
 HELD, CLIPPED = 0, 1  # rows of what a client tells before a prediction
