@@ -10,13 +10,15 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor
 
 from colonnade.algorithms.fedvs import FedVS
 from colonnade.algorithms.fedvs_settings import FedVSSettings
-from colonnade.algorithms.fedvs_shares import Overflow
+from colonnade.algorithms.fedvs_shares import Overflow, Shares
 from colonnade.algorithms.splitnn import SplitNNSettings
-from colonnade.coding import TooFewAnswers, WrongAnswers
+from colonnade.coding import LagrangeCode, TooFewAnswers, WrongAnswers
 from colonnade.coding.lagrange import interpolation
 from colonnade.data import DataSpec, VerticalData, load
 from colonnade.errors import InputError
@@ -358,7 +360,11 @@ def test_too_few_answers_are_an_error_or_a_step_that_is_left_out() -> None:
         ("encoder", [64, 32], re.escape("encoder = [64, 32]: the clients' models are polynomials")),
         ("encoder", "cnn", "expected one width, that of the embeddings"),
         ("degree", 0, "degree = 0: expected 1 or more"),
-        ("data_bits", 30, r"data_bits = 30: .* take fewer bits, or clip the columns"),
+        (
+            "data_bits",
+            30,
+            r"data_bits = 30: the columns of client\d have .* take fewer bits, or clip the columns",
+        ),
         ("clip", 0, "clip = 0: expected a number above 0"),
         ("prime", 257, r"data_bits = 7: .* take fewer bits, a larger prime, or clip the columns"),
         ("prime", 7, "prime = 7: too small for 8 clients; expected at least 11"),
@@ -378,7 +384,8 @@ def test_more_partitions_than_rows_are_refused() -> None:
 
 
 def test_a_sum_that_could_leave_the_field_is_found_before_it_does() -> None:
-    with pytest.raises(Overflow, match=r"take fewer bits, clip .* lower learning rate"):
+    words = r"an embedding of client\d may reach .* take fewer bits, clip .* lower learning rate"
+    with pytest.raises(Overflow, match=words):
         stacked(settings(model_bits=20), digits())
 
 
@@ -414,7 +421,7 @@ def test_no_sum_leaves_the_field_by_rounding() -> None:
     largest = torch.full((8, field.widest), 3.0)
     weights = torch.full((8, 64, field.widest), part / (3.0 * field.widest) * (1 - 1e-6))
     with pytest.raises(Overflow):
-        field.check_models(weights, largest)
+        field.check_models(weights, largest, built.names)
 
 
 def test_an_answer_from_other_sharings_is_told_once_per_client(
@@ -431,3 +438,25 @@ def test_an_answer_from_other_sharings_is_told_once_per_client(
         "client3: its answer is from other sharings than those of most clients and is not used: it "
         "was away when columns or models were shared, or it marks its answers wrongly"
     ]
+
+
+@given(st.data(), st.integers(3, 9))
+def test_whatever_shares_got_lost_a_sum_over_too_few_clients_is_not_opened(
+    data: st.DataObject, clients: int
+) -> None:
+    """T = 1: a client and the server together would know the embedding of the other one in a sum
+    over two."""
+    method = settings(partitions=1)
+    shares = Shares(method, LagrangeCode(clients, 1, 1), [2] * clients)
+    row = st.lists(st.integers(0, 1), min_size=clients, max_size=clients)
+    held = torch.tensor(data.draw(st.lists(row, min_size=clients, max_size=clients))).int()
+    told = shares.before_prediction(held, torch.zeros(clients))
+    inbox = Inbox(told[None], torch.ones(1, clients, dtype=torch.bool), everything=True)
+    among = shares.counted(inbox)[0, 0]
+    assert int(among.sum()) == 0 or int(among.sum()) >= 3
+    able = shares.able(held, among.expand(clients, -1))
+    assert int(able.sum()) >= 3 or not among.any()
+    # Nor do clients answer a server that runs other software.
+    one = torch.zeros(clients, clients, dtype=torch.int32)
+    one[:, 0] = 1
+    assert not shares.able(torch.ones_like(one), one).any()

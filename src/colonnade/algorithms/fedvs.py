@@ -108,7 +108,12 @@ class FedVS(Algorithm):
         self.here = self.told.here = net.here(self.clients)
         self.x, *others = (self.powers(part) for _, part in self.shared_parts)  # in the clear
         self.largest = self.field.largest(self.x, *others)  # [clients here, features]
-        locally(self.field.check_columns, self.largest)
+        locally(self.field.check_columns, self.largest, self.names)
+
+    @property
+    def names(self) -> list[str]:
+        """Of the clients here."""
+        return [self.clients.parties[n] for n in self.here]
 
     def model(self, client: int) -> nn.Module:
         """Its linear part: a client keeps the powers of its columns."""
@@ -260,8 +265,7 @@ class FedVS(Algorithm):
 
     def draw(self, net: Network, purpose: str, shape: Sequence[int]) -> tuple[Tensor, Tensor]:
         """Fresh masks, and a mark for the sharing. [clients here, colluders, …], [clients here]"""
-        parties = [self.clients.parties[n] for n in self.here]
-        sources = [net.secrets(party, purpose, net.program, net.round) for party in parties]
+        sources = [net.secrets(name, purpose, net.program, net.round) for name in self.names]
         masks = self.code.masks_by_source(shape, sources)
         marks = [self.field.mark(source) for source in sources]
         return masks, torch.tensor(marks, dtype=torch.int32)
@@ -299,7 +303,7 @@ class FedVS(Algorithm):
             if round is not None:
                 stream = torch_stream(self.task.seed, self.clients.parties[n], "rounding", round)
                 chance[i].uniform_(generator=stream)
-        self.field.check_models(weights, self.largest)
+        self.field.check_models(weights, self.largest, self.names)
         return self.field.models.rounded(weights, chance)
 
     def weights(self) -> Tensor:

@@ -55,14 +55,17 @@ class Shares:
         """Of each power of a column in all these parts. [clients here, features]"""
         return torch.stack([powers.abs().amax(1) for powers in parts]).amax(0)
 
-    def check_columns(self, largest_powers: Tensor) -> None:
-        largest, limit = float(largest_powers.max()), self.columns.limit
-        if largest > limit:
-            raise InputError(
-                f"data_bits = {self.set.data_bits}: the columns have values up to {largest:.3g}, "
-                f"to the power of {self.set.degree}, and {limit:.3g} is the limit; take fewer "
-                f"bits{self._larger_prime}, or clip the columns, e.g. clip = 4"
-            )
+    def check_columns(self, largest: Tensor, clients: Sequence[str]) -> None:
+        """`largest`: of the columns' powers [clients here, features]; `clients`: here."""
+        limit = self.columns.limit
+        for client, value in zip(clients, largest.amax(1).tolist(), strict=True):
+            if value > limit:
+                raise InputError(
+                    f"data_bits = {self.set.data_bits}: the columns of {client} have values up to "
+                    f"{value:.3g}, to the power of {self.set.degree}, and {limit:.3g} is the "
+                    f"limit; take fewer bits{self._larger_prime}, or clip the columns, e.g. "
+                    "clip = 4"
+                )
 
     @local(results=2)
     def clipped(self, powers: Tensor, weights: Tensor, largest: Tensor) -> tuple[Tensor, Tensor]:
@@ -82,17 +85,18 @@ class Shares:
         """No sum over all clients leaves the field if each embedding stays below this part."""
         return self.sums.limit / self.code.clients
 
-    def check_models(self, weights: Tensor, largest: Tensor) -> None:
+    def check_models(self, weights: Tensor, largest: Tensor, clients: Sequence[str]) -> None:
         """`largest`: of the columns' powers [clients here, features]. Both are rounded later, by
-        less than a unit of the last place."""
+        less than a unit of the last place. `clients`: here."""
         w, x = weights.abs() + 2.0**-self.set.model_bits, largest + 2.0**-self.set.data_bits
-        reach, limit = float((w @ x[..., None]).max()), self.reach
-        if not reach <= limit:
+        reaches, limit = (w @ x[..., None]).flatten(1).amax(1), self.reach
+        if not (reaches <= limit).all():
+            worst = int(reaches.argmax())
             raise Overflow(
-                f"an embedding may reach {reach:.3g}, and with data_bits = {self.set.data_bits}, "
-                f"model_bits = {self.set.model_bits}, prime = {self.set.prime} and "
-                f"{self.code.clients} clients the limit is {limit:.3g}: take fewer "
-                f"bits{self._larger_prime}, clip the columns, e.g. clip = 4, or take a lower "
+                f"an embedding of {clients[worst]} may reach {float(reaches[worst]):.3g}, and with "
+                f"data_bits = {self.set.data_bits}, model_bits = {self.set.model_bits}, prime = "
+                f"{self.set.prime} and {self.code.clients} clients the limit is {limit:.3g}: take "
+                f"fewer bits{self._larger_prime}, clip the columns, e.g. clip = 4, or take a lower "
                 "learning rate"
             )
 
@@ -159,21 +163,29 @@ class Shares:
 
     @local
     def able(self, held: Tensor, among: Tensor) -> Tensor:
-        """Which clients here have all shares that count, if any do. [clients here] bool"""
-        return (held >= among).all(1) & among.any(1)
+        """Which clients here have all shares that count, if these are of enough clients: whatever
+        the server says, no client answers about fewer. [clients here] bool"""
+        return (held >= among).all(1) & (among.sum(1) >= self.fewest)
+
+    @property
+    def fewest(self) -> int:
+        """Clients in a sum that is opened: T of them and the server together then know a sum over
+        two others, and no single embedding. Without masks nothing is protected anyway."""
+        return self.code.colluders + 2 if self.code.colluders else 1
 
     # -- the server -------------------------------------------------------------------------------
 
     @local
     def counted(self, inbox: Inbox) -> Tensor:
         """Whose shares count, given what each client has: all that any client has, but for those
-        that leave too few clients able to answer. [server, 1, senders]"""
+        that leave too few clients able to answer; nobody's if the sum would be over too few.
+        [server, 1, senders]"""
         held = inbox.value[0, inbox.arrived[0], HELD]  # [clients heard, senders]
         among = held.amax(0) if len(held) else torch.zeros(self.code.clients, dtype=torch.int32)
         while among.any() and int((held >= among).all(1).sum()) < self.code.threshold:
             rarest = torch.where(among > 0, held.sum(0), self.code.clients + 1).argmin()
             among[rarest] = 0
-        return among[None, None]
+        return (among * (among.sum() >= self.fewest))[None, None]
 
     @local
     def differ(self, inbox: Inbox) -> Tensor:

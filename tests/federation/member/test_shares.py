@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.federation.member.test_versions import Hall
+from tests.federation.member.test_versions import Hall, member
 from torch import Tensor
 
 from colonnade.algorithms.fedvs import FedVS
+from colonnade.coding import TooFewAnswers
+from colonnade.errors import InputError
 from colonnade.federation.agreement.federation import Federation
 from colonnade.federation.agreement.federation_file import parse_federation
 from colonnade.federation.member.status import status
@@ -399,3 +401,68 @@ def test_a_value_far_out_in_one_test_row_does_not_make_a_client_absent(tmp_path:
         assert "client2: 1 of 3 rows" in "".join(again.remarks())
 
     hall.tell(story)
+
+
+def with_one_client_more() -> Federation:
+    table = {"name": "test", "method": {"algorithm": "fedvs", "epochs": 6, "encoder": [16]}}
+    data = {"dataset": "digits", "rows": 120, "test": 0.5, "parties": len(CLIENTS) + 1}
+    return parse_federation(table | {"data": data}, "test")
+
+
+def test_a_client_that_the_federation_does_not_name_is_refused_with_the_reason(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It comes after the sharing, and nobody sends it a share."""
+    fed = small()
+    hall, sent = Hall(fed, tmp_path), []
+
+    async def story() -> None:
+        hall.start(*fed.members)
+        await hall.until(lambda: round_of(hall) >= 8)
+        for party in fed.members:
+            for kind in ("data-share", "model-share", "gradient"):
+                on_sending(hall, party, kind, lambda to: sent.append(to) or True)
+        newcomer = with_one_client_more()
+        late = member(newcomer, hall.storm.seat("client4"), tmp_path, hall.clock.now // 1000 + 1)
+        hall.clock.spawn(late.live(), "client4")
+        await hall.trained()
+
+    hall.tell(story)
+    assert "client4: refused a message: it is no member: our federation file does" in caplog.text
+    assert "client0" in sent
+    assert "client4" not in sent
+    assert same_weights(hall, undisturbed(fed))
+
+
+def test_a_client_that_is_added_after_the_sharing_needs_a_new_training(tmp_path: Path) -> None:
+    """Shares are made for so many clients: state of the old ones is not mixed with the new."""
+    hall = Hall(small(), tmp_path)
+
+    async def story() -> None:
+        hall.start(*hall.fed.members)
+        await hall.until(lambda: round_of(hall) >= 8)
+        for party in hall.fed.members:
+            hall.kill(party)
+        hall.fed = with_one_client_more()
+        hall.start(*hall.fed.members)
+        await hall.trained()
+
+    with pytest.raises(InputError, match="checkpoints: holds the state of another training"):
+        hall.tell(story)
+
+
+def test_fewer_answers_than_are_needed_end_the_training_if_that_is_asked_for(
+    tmp_path: Path,
+) -> None:
+    fed = small(missing="error")
+    hall = Hall(fed, tmp_path)
+
+    async def story() -> None:
+        hall.start(*fed.members)
+        await hall.until(lambda: round_of(hall) >= 8)
+        hall.kill("client1")
+        hall.kill("client2")
+        await hall.trained()
+
+    with pytest.raises(TooFewAnswers, match="K=1, T=1 need 3 of 4 clients, 2 answered"):
+        hall.tell(story)

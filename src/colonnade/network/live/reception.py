@@ -78,6 +78,8 @@ class Reception:
     def _check(self, sender: str, header: Header) -> None:
         """The transport admits members only. Check that the message is of this federation, and goes
         from this sender to this party."""
+        if sender not in self.post.everyone.parties:
+            raise WireError("it is no member: our federation file does not name it")
         if sender not in self.post.peers:
             raise WireError("it is not our neighbour")
         if header.federation != self.post.federation:
