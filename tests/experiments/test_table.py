@@ -236,3 +236,10 @@ def test_parties_are_grouped_by_name_and_a_single_one_keeps_its_own() -> None:
 )  # fmt: skip
 def test_sizes_have_three_digits_and_a_unit(count: float, text: str) -> None:
     assert bytes_text(count) == text
+
+
+def test_seconds_have_three_digits_and_their_unit_in_a_sentence() -> None:
+    seconds = Metric("virtual_seconds")
+    assert [seconds.text(x) for x in (0.01234, 70.6646, 1944.78)] == ["0.0123", "70.7", "1,945"]
+    assert seconds.figure(70.6646) == "70.7\u00a0s"
+    assert seconds.distance(30.2991) == "30.3\u00a0s"

@@ -135,15 +135,18 @@ class Metric:
             return f"{value:,.0f}"
         if self.name.startswith("messages"):
             return f"{value:,.1f}"
+        if self.name.endswith("seconds"):
+            return short(value)
         return f"{self.scale * value:.2f}" if self.unit else f"{value:.4f}"
 
     def figure(self, value: float) -> str:
         """With its unit, in a sentence."""
-        return self.text(value) + (f"\u00a0{self.unit}" if self.unit else "")
+        unit = "s" if self.name.endswith("seconds") else self.unit
+        return self.text(value) + (f"\u00a0{unit}" if unit else "")
 
     def distance(self, value: float) -> str:
         """Between two values, in a sentence."""
-        return self.text(value) + (" points" if self.unit else "")
+        return f"{self.text(value)} points" if self.unit else self.figure(value)
 
     def change(self, value: float) -> str:
         """A difference of two values, with its sign."""

@@ -111,14 +111,16 @@ def main() -> None:
     parser.add_argument("--delta", type=float, default=1e-5)
     parser.add_argument("--releases", type=int, nargs="+", default=[1])
     asked = parser.parse_args()
-    print("releases  sigma  closed form  PLD  RDP")
+    print(f"ε at δ = {asked.delta:g}; tables that differ in one client's columns of one row")
+    print("releases     sigma  closed form       PLD       RDP")
     for releases in asked.releases:
         sigma = asked.sigma
         if sigma is None:
             sigma = 2 * asked.clip * multiplier_for(asked.epsilon, asked.delta, releases)
         z = multiplier(asked.clip, sigma)
         found = [how(z, releases, asked.delta) for how in (epsilon, by_pld, by_rdp)]
-        print(f"{releases:8}  {sigma:.4g}  {'  '.join(f'{one:.3f}' for one in found)}")
+        closed, pld, rdp = (f"{one:.3f}" for one in found)
+        print(f"{releases:8}  {sigma:8.4g}  {closed:>11}  {pld:>8}  {rdp:>8}")
 
 
 if __name__ == "__main__":

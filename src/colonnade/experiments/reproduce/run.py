@@ -58,10 +58,17 @@ class Reproduced:
     def notes(self) -> list[str]:
         """What a reader must know: what differs from the paper, what is absent, what the data sets
         say of themselves."""
-        told = [note for part in self.evidence.values() for r in part.results for note in r.notes]
+        ran = {name: part.results for name, part in self.evidence.items() if part.results}
+        told = {name: {note for r in results for note in r.notes} for name, results in ran.items()}
+        everywhere = set.intersection(*told.values()) if told else set()
+        of_parts = [
+            note if note in everywhere else f"{name}: {note}"
+            for name, notes in told.items()
+            for note in sorted(notes)
+        ]
         absent = [f"{name}: not run. {reason}" for name, reason in self.absent.items()]
         smoke = [SMOKE] if self.scale == "smoke" else []
-        return list(dict.fromkeys([*smoke, *absent, *self.study.notes, *told]))
+        return list(dict.fromkeys([*smoke, *absent, *self.study.notes, *of_parts]))
 
     def document(self) -> dict[str, Any]:
         """`reproduction.json`."""
