@@ -136,7 +136,7 @@ class Metric:
         if self.name.startswith("messages"):
             return f"{value:,.1f}"
         if self.name.endswith("seconds"):
-            return short(value)
+            return f"{value:,.1f}" if abs(value) >= 0.05 else short(value)
         return f"{self.scale * value:.2f}" if self.unit else f"{value:.4f}"
 
     def figure(self, value: float) -> str:
