@@ -20,7 +20,7 @@ from colonnade.coding import TooFewAnswers
 from colonnade.errors import InputError
 from colonnade.federation.agreement.federation import Federation
 from colonnade.federation.agreement.federation_file import parse_federation
-from colonnade.federation.member.status import status
+from colonnade.federation.member.status import sentence, status
 from colonnade.learning.segments import Segments
 from colonnade.network.clock import SECOND
 from colonnade.network.wire import decode
@@ -466,3 +466,26 @@ def test_fewer_answers_than_are_needed_end_the_training_if_that_is_asked_for(
 
     with pytest.raises(TooFewAnswers, match="K=1, T=1 need 3 of 4 clients, 2 answered"):
         hall.tell(story)
+
+
+def test_the_status_line_shows_how_far_the_sharing_of_columns_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("colonnade.algorithms.fedvs.CHUNK", 32)
+    fed, lines = small(epochs=1), []
+    hall = Hall(fed, tmp_path)
+
+    def look(to: str) -> bool:
+        lines.append(sentence(hall.members["client0"]))
+        return True
+
+    async def story() -> None:
+        hall.start(*fed.members)
+        on_sending(hall, "client0", "data-share", look)
+        await hall.trained()
+
+    hall.tell(story)
+    shown = [line for line in lines if "client0: training · sharing columns" in line]
+    assert len(set(shown)) > 2
+    assert all("MB" in line for line in shown)
+    assert "sharing" not in sentence(hall.members["client0"])
