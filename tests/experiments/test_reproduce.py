@@ -18,6 +18,7 @@ from colonnade.experiments import reproduce as reproduce_package
 from colonnade.experiments.config import parse_experiment
 from colonnade.experiments.reproduce import registry, run
 from colonnade.experiments.reproduce.claims import Claim, Fact, judge
+from colonnade.experiments.reproduce.fedvs import accuracy_time
 from colonnade.experiments.reproduce.mags import table2
 from colonnade.experiments.reproduce.run import read_reproduction, reproduce
 from colonnade.experiments.reproduce.study import (
@@ -150,6 +151,21 @@ def test_what_the_papers_delays_cost_does_not_depend_on_the_data(name: str, smok
     for judgement in seconds.judgements:
         assert judgement.verdict == "not judged"
         assert judge(judgement.claim, judgement.figures).verdict == "holds", judgement.claim.text
+
+
+@pytest.mark.parametrize("here", [True, False])
+def test_two_data_sets_of_fedvs_are_run_where_they_are_present(
+    here: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("colonnade.data.present", lambda name: here)
+    study = registry()["fedvs-accuracy-time"].study("quick")
+    parts = {part.name: part for part in study.parts}
+    known = accuracy_time.TABLE.extra
+    assert [*parts] == [name for name in known if here or name not in ("emnist", "caltech7")]
+    for sheet in study.sheets:
+        assert [column.name for column in sheet.columns] == [*parts]
+    for part in parts.values():
+        assert parse_experiment(dict(part.experiment), part.name).methods
 
 
 @pytest.mark.usefixtures("plain_reports")

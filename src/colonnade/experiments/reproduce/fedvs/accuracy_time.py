@@ -16,11 +16,25 @@ TABLE = read_table(__file__)
 
 
 def _study(scale: Scale) -> Study:
-    sizes = {name: _size(scale, known) for name, known in TABLE.extra.items()}
+    sizes = {name: _size(scale, known) for name, known in _sets(scale).items()}
     parts = [_part(name, size, TABLE.extra[name]) for name, size in sizes.items()]
     rows = {method: [Place(part.name, method) for part in parts] for method in TABLE.methods}
-    sheets = [TABLE.sheet(together(sizes), rows, sheet) for sheet in TABLE.sheets]
+    columns = {name: TABLE.columns["sets"][name] for name in sizes}
+    table = msgspec.structs.replace(TABLE, columns={"sets": columns})
+    sheets = [table.sheet(together(sizes), rows, sheet) for sheet in TABLE.sheets]
     return TABLE.study(scale, parts, [marked(sheet, sizes) for sheet in sheets])
+
+
+def _sets(scale: Scale) -> dict[str, Table]:
+    """Data sets with the key `when_present` are left out where they are not on this machine, and
+    at scale smoke, at which all are one built-in set."""
+    from colonnade.data import present  # with torch; a list of names goes without
+
+    def is_used(known: Table) -> bool:
+        here = scale != "smoke" and present(known["data"]["dataset"])
+        return bool(here) or not known.get("when_present", False)
+
+    return {name: known for name, known in TABLE.extra.items() if is_used(known)}
 
 
 def _size(scale: Scale, known: Table) -> Size:
