@@ -34,14 +34,14 @@ def with_noise(data: VerticalData, noisy: Mapping[str, float], seed: int) -> Ver
         known: Rows = getattr(data, part)
         return replace(known, x=disturbed(known.x, part))
 
-    told = ", ".join(f"{party} {deviation:g}" for party, deviation in noisy.items())
+    told = ", ".join(f"{party} (standard deviation {sd:g})" for party, sd in noisy.items())
     return replace(
         data,
         train=rows("train"),
         validation=rows("validation"),
         test=rows("test"),
         extra=disturbed(data.extra, "extra") if data.extra else (),
-        notes=(*data.notes, f"Gaussian noise on the columns of {told} (standard deviation)"),
+        notes=(*data.notes, f"Gaussian noise was added to the columns of {told}"),
     )
 
 

@@ -17,7 +17,7 @@ import msgspec
 import torch
 
 from colonnade.algorithms import registry
-from colonnade.common.explanations import Explanation, PartyExplanation
+from colonnade.common.explanations import Explanation, PartyExplanation, read_explanations
 from colonnade.common.processes import one_thread
 from colonnade.common.results import CONFIG, Result, read_results
 from colonnade.common.text import nearest
@@ -70,6 +70,18 @@ def explain_folder(
         found.append(_explain(folder, experiment, result, ask, observer))
         found[-1].write(folder)
     return found
+
+
+def explain_every_run(folder: Path, ask: Ask, observer: Observer) -> None:
+    """Explain those runs of an output folder that have a result and no explanation yet, whatever
+    their faults and their seed, and keep the explanations there."""
+    ask.check()
+    experiment, told = read_folder(folder), {one.run for one in read_explanations(folder)}
+    done = {result.key: result for result in read_results(folder)}
+    missing = [result for result in done.values() if result.run not in told]
+    observer.begin(len(done), len(done) - len(missing))
+    for result in missing:
+        _explain(folder, experiment, result, ask, observer).write(folder)
 
 
 def read_folder(folder: Path) -> Experiment:

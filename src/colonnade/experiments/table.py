@@ -30,6 +30,8 @@ UNITS = {  # of fractions, beside all accuracies
     "active_worst": "%",
     "any_rand": "%",
     "spread": "points",
+    "accuracy_lost": "points",
+    "Shapley_value": "points",
 }
 MANY_PARTIES = 24  # above this, links are shown between groups
 
@@ -159,6 +161,7 @@ class Summary:
     metric: Metric
     plan: Plan
     cells: Mapping[tuple[str, str], Cell]
+    ranked: bool = True  # the best of a column is printed in bold
 
     def ranking(self, fault: str) -> list[tuple[str, Cell]]:
         """Methods that have a figure for this fault setting, best first."""
@@ -204,7 +207,7 @@ class Summary:
     def winners(self, fault: str) -> list[str]:
         """The methods to be printed in bold: none if there is only one method."""
         ranking = self.ranking(fault)
-        if len(ranking) < 2:
+        if len(ranking) < 2 or not self.ranked:
             return []
         best = self.metric.text(ranking[0][1].mean)
         return [method for method, cell in ranking if self.metric.text(cell.mean) == best]

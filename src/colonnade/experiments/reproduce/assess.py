@@ -9,6 +9,7 @@ from functools import cached_property
 from math import isfinite
 from pathlib import Path
 
+from colonnade.common.explanations import PartyExplanation, read_explanations
 from colonnade.common.results import Result, read_ledger
 from colonnade.experiments.findings import Voice, lead, verdict
 from colonnade.experiments.reproduce.claims import At, Judgement, judge
@@ -17,6 +18,7 @@ from colonnade.experiments.table import Cell, Metric, Plan, Summary
 
 CLIENT_BYTES = "client_bytes"  # what one client sends in training, mean over the clients
 ROUND_BYTES = "client_round_bytes"  # what one client sends and is sent in a round of training
+OF_PARTY = ":"  # between a measure of an explanation and a party
 
 
 @dataclass(frozen=True)
@@ -31,9 +33,23 @@ class Evidence:
     def cell(self, place: Place, metric: str) -> Cell | None:
         """The figures of one method under one kind of faults; what is not finite is left out."""
         runs = [r for r in self.results if (r.method, r.faults) == (place.method, place.faults)]
-        values = {run.seed: measured(self.folder, run, metric) for run in runs}
+        values = {run.seed: self.measured(run, metric) for run in runs}
         known = {seed: v for seed, v in values.items() if v is not None and isfinite(v)}
         return Cell(tuple(known.values()), tuple(known)) if known else None
+
+    def measured(self, run: Result, metric: str) -> float | None:
+        """Of one run. `importance:client3` is what its explanation says of a party."""
+        if OF_PARTY not in metric:
+            return measured(self.folder, run, metric)
+        measure, party = metric.split(OF_PARTY)
+        told = self.explained.get((run.run, party))
+        return None if told is None else getattr(told, measure)
+
+    @cached_property
+    def explained(self) -> dict[tuple[str, str], PartyExplanation]:
+        """By run and party."""
+        found = read_explanations(self.folder)
+        return {(one.run, p.party): p for one in found for p in one.parties}
 
 
 def measured(folder: Path, run: Result, metric: str) -> float | None:
@@ -120,7 +136,8 @@ def assess(sheet: Sheet, evidence: Mapping[str, Evidence], *, judged: bool = Tru
     methods = tuple(row.name for row in sheet.rows)
     columns = tuple(column.name for column in sheet.columns)
     plan = Plan(methods, columns, tuple(seeds))
-    return Assessment(sheet, Summary(Metric(sheet.metric), plan, cells), reasons, judged)
+    summary = Summary(Metric(sheet.metric), plan, cells, sheet.ranked)
+    return Assessment(sheet, summary, reasons, judged)
 
 
 def _why(part: Evidence | None, metric: str) -> str:

@@ -18,6 +18,7 @@ from colonnade.common.results import CONFIG, read_results
 from colonnade.data.datasets import load_raw
 from colonnade.errors import InputError
 from colonnade.experiments.config import parse_experiment
+from colonnade.experiments.explain import Ask, explain_every_run
 from colonnade.experiments.page import REPORT
 from colonnade.experiments.reproduce import DOCUMENT, find, registry
 from colonnade.experiments.reproduce.assess import Assessment, Evidence, assess
@@ -108,19 +109,22 @@ def reproduce(
     _occupy(folder, name, scale)
     present = [part for part in study.parts if part.name not in absent]
     experiments = {part.name: parse_experiment(part.experiment, name) for part in present}
-    whole = Whole(observer or NoObserver(), sum(len(grid(e)) for e in experiments.values()))
+    work = [len(grid(experiments[p.name])) * (1 if p.explain is None else 2) for p in present]
+    whole = Whole(observer or NoObserver(), sum(work))
     failures: dict[str, str] = {}
-    for part, experiment in experiments.items():
+    for part in present:
         outcome = run_experiment(
-            experiment,
-            folder / part,
+            experiments[part.name],
+            folder / part.name,
             jobs=jobs,
             fresh=fresh,
             observer=whole,
-            source=f"{name}, {part}",
+            source=f"{name}, {part.name}",
         )
-        failures |= {f"{part} · {title}": why for title, why in outcome.failures.items()}
+        failures |= {f"{part.name} · {title}": why for title, why in outcome.failures.items()}
         if outcome.results:
+            if part.explain is not None:
+                explain_every_run(folder / part.name, Ask(**part.explain), whole)
             outcome.report()
     done = Reproduced(reproduction, scale, folder, study, absent, failures)
     done.write()

@@ -61,12 +61,15 @@ class Size:
                 chosen[key] //= 4  # in larger batches, few rows teach nothing at all
         return {"name": name, **chosen}
 
-    def part(self, name: str, title: str, **more: Any) -> Part:
-        """An experiment on these data; `more`: the other tables of an experiment file."""
+    def part(
+        self, name: str, title: str, explain: Mapping[str, Any] | None = None, **more: Any
+    ) -> Part:
+        """An experiment on these data; `more`: the other tables of an experiment file. `explain`:
+        see `Part`."""
         data = {**self.data, **more.pop("data", {})}
         seeds = list(range(self.seeds))
         title = f"{title} ({self.words})"
-        return Part(name, {"name": title, "seeds": seeds, "data": data, **more})
+        return Part(name, {"name": title, "seeds": seeds, "data": data, **more}, explain)
 
 
 def sized(

@@ -97,7 +97,7 @@ class Sheet:
     rows: tuple[Row, ...]
     claims: tuple[Claim, ...] = ()
     metric: str = ACCURACY
-    ranked: bool = True  # sentences say which method is best where
+    ranked: bool = True  # sentences and bold figures say which method is best where
     picture: Literal["dots", "lines"] | None = "dots"
     axis: str = ""  # what the columns are, under a picture of lines
     settings: str = "settings"  # what the columns are, in a sentence
@@ -109,6 +109,7 @@ class Part:
 
     name: str
     experiment: Mapping[str, Any]  # a table of the shape of an experiment file
+    explain: Mapping[str, Any] | None = None  # options of `Ask`: every run is explained as well
 
     @property
     def dataset(self) -> str:

@@ -62,7 +62,7 @@ class SheetText(Struct, frozen=True, forbid_unknown_fields=True):
     metrics: dict[str, str] = {}  # column → its metric, if it has one of its own
     data: str = ""  # in words, if more is to be said than that of the experiments
     any_data: bool = False  # figures do not depend on the data: a difference is told in any case
-    ranked: bool = True  # sentences say which row is best in which column
+    ranked: bool = True  # sentences and bold figures say which row is best in which column
     picture: Literal["dots", "lines", "none"] = "dots"
     axis: str = ""  # what the columns are, under a picture of lines
     settings: str = "settings"  # what the columns are, in a sentence

@@ -7,6 +7,7 @@ from colonnade.experiments.reproduce.vim import (
     accuracy,
     communication,
     denoising,
+    importance,
     many_clients,
     rho_tau,
     summarisation,
@@ -15,6 +16,7 @@ from colonnade.experiments.reproduce.vim import (
 REPRODUCTIONS = (
     accuracy.REPRODUCTION,
     communication.REPRODUCTION,
+    importance.REPRODUCTION,
     denoising.REPRODUCTION,
     rho_tau.REPRODUCTION,
     summarisation.REPRODUCTION,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from colonnade.experiments.reproduce.size import Size
 from colonnade.experiments.reproduce.study import Part, Place, Sheet
 from colonnade.experiments.reproduce.table_file import TableFile
@@ -16,4 +18,6 @@ def by_epochs(table: TableFile, size: Size, name: str, title: str) -> tuple[Part
         own = table.method(size, method, epochs=int(n), fixed=["epochs"])
         methods.append({**own, "name": run})
     rows = {method: [Place(name, runs[method, n]) for n in shown] for method in table.methods}
-    return size.part(name, title, methods=methods), table.sheet(size, rows)
+    rounds = math.ceil(size.training_rows / methods[0]["batch"])
+    sheet = table.sheet(size, rows, words={"rounds": str(rounds)})
+    return size.part(name, title, methods=methods), sheet
