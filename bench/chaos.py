@@ -79,6 +79,19 @@ METHODS: dict[str, dict[str, Any]] = {
         "data_bits": 5,  # standardised columns reach further than pixels
         "model_bits": 11,
     },
+    **{
+        f"vim {solver}": {
+            "algorithm": "vim",
+            "solver": solver,
+            "epochs": 40,
+            "patience": 40,
+            "batch": 64,
+            "tau": 10,
+            "lr": 0.05,
+        }
+        for solver in ("admm", "admm-j")
+    },
+    "fdml": {"algorithm": "fdml", "epochs": 60, "patience": 60, "batch": 64},
 }
 
 

@@ -132,6 +132,7 @@ class VIM(Algorithm):
         self.rho = s.rho / (len(self.clients) if self.residual == "shared" else 1)  # on the sum
         self.on_sum = partial(lagrangian, rho=self.rho)
         self.on_logits = partial(lagrangian, rho=s.rho)
+        self.on_steady_logits = partial(in_part, rho=s.rho)
         self.on_embeddings = partial(through_head, rho=s.rho)
 
     def all_heads(self, net: Network, **rule: Any) -> Stack:
@@ -199,7 +200,8 @@ class VIM(Algorithm):
             back = await net.send(guidance, self.guidance, 2 * len(batch), where=used)
             for _ in range(self.set.tau):
                 h = self.encoders(batch.x)
-                self.heads.fit(h, back.total(), self.on_logits, back.any)  # 19
+                told = torch.cat([back.total(), self.steady(h)], 1)
+                self.heads.fit(h, told, self.on_steady_logits, back.any)  # 19
                 _, _, gradient = self.heads.derivatives(h, back.total(), self.on_logits)
                 self.encoders.backward(h, gradient, back.any)  # 20
 
@@ -230,6 +232,15 @@ class VIM(Algorithm):
         if self.residual == "shared":
             lacking = lacking / clients
         return torch.cat([duals[:, None].expand_as(shares), lacking + shares], 2)
+
+    @local
+    def steady(self, h: Tensor) -> Tensor:
+        """The part of its step that a head takes, so that the step does not overshoot: the rate is
+        at most 1 / (ρ mean |h|²), and ρ mean |h|² is no less than the curvature of equation 19.
+        [clients, rows, d_f] → [clients, 1, d_c]"""
+        curvature = self.set.rho * h.detach().square().sum(2).mean(1)
+        part = (1 / (self.heads.optimizer.lr * curvature)).clamp(max=1.0)
+        return part[:, None, None].expand(-1, 1, self.task.outputs)
 
     async def predict(self, net: Network, part: Part) -> Tensor:
         """Heads only; who does not answer contributes nothing."""
@@ -270,6 +281,11 @@ def lagrangian(o: Tensor, told: Tensor, rho: float) -> Tensor:
     [members, 2 · rows, d_c] → [members]"""
     duals, aim = told.chunk(2, 1)
     return ((duals * o).sum(-1) + rho / 2 * (aim - o).square().sum(-1)).mean(1)
+
+
+def in_part(o: Tensor, told: Tensor, rho: float) -> Tensor:
+    """A part of that, and so of its gradient; the part is below λ and s."""
+    return told[:, -1, 0] * lagrangian(o, told[:, :-1], rho)
 
 
 def through_head(h: Tensor, told: Tensor, rho: float) -> Tensor:
