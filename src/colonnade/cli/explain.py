@@ -17,46 +17,49 @@ if TYPE_CHECKING:
     from colonnade.common.explanations import Explanation
 
 
+MapKind = Literal["pca", "tsne", "none"]
+RunPath = Annotated[
+    Path,
+    typer.Argument(
+        help="The output folder of [bold]colonnade run[/bold]; or, of a real federation, the "
+        "label holder's party file, or the folder of [bold]colonnade up[/bold].",
+        metavar="RUN",
+    ),
+]
+Method = Annotated[str | None, typer.Option("--method", help="Its name. Default: every method.")]
+Faults = Annotated[
+    str | None, typer.Option("--faults", help="Their name. Default: the first in the file.")
+]
+Seed = Annotated[int | None, typer.Option("--seed", help="Default: the first.")]
+Sigma = Annotated[
+    float,
+    typer.Option("--sigma", help="Scale of the noise test, in units of each column's own scale."),
+]
+Orders = Annotated[
+    int,
+    typer.Option("--orders", help="Orders of the parties to sample, where there are more than 10."),
+]
+Map = Annotated[MapKind, typer.Option("--map", help="How embeddings are drawn.")]
+Summarise = Annotated[
+    float | None,
+    typer.Option(
+        "--summarise",
+        metavar="SHARE",
+        help="Also train anew with this share of the parties, those that contribute most, "
+        "and with as many that contribute least. E.g. 0.5.",
+    ),
+]
+
+
 def explain(
-    run: Annotated[
-        Path,
-        typer.Argument(
-            help="The output folder of [bold]colonnade run[/bold]; or, of a real federation, the "
-            "label holder's party file, or the folder of [bold]colonnade up[/bold].",
-            metavar="RUN",
-        ),
-    ],
-    method: Annotated[
-        str | None, typer.Option("--method", help="Its name. Default: every method.")
-    ] = None,
-    faults: Annotated[
-        str | None, typer.Option("--faults", help="Their name. Default: the first in the file.")
-    ] = None,
-    seed: Annotated[int | None, typer.Option("--seed", help="Default: the first.")] = None,
-    sigma: Annotated[
-        float,
-        typer.Option(
-            "--sigma", help="Scale of the noise test, in units of each column's own scale."
-        ),
-    ] = 1.0,
-    orders: Annotated[
-        int,
-        typer.Option(
-            "--orders", help="Orders of the parties to sample, where there are more than 10."
-        ),
-    ] = 64,
-    map_: Annotated[
-        Literal["pca", "tsne", "none"], typer.Option("--map", help="How embeddings are drawn.")
-    ] = "pca",
-    summarise: Annotated[
-        float | None,
-        typer.Option(
-            "--summarise",
-            metavar="SHARE",
-            help="Also train anew with this share of the parties, those that contribute most, "
-            "and with as many that contribute least. E.g. 0.5.",
-        ),
-    ] = None,
+    run: RunPath,
+    method: Method = None,
+    faults: Faults = None,
+    seed: Seed = None,
+    sigma: Sigma = 1.0,
+    orders: Orders = 64,
+    map_: Map = "pca",
+    summarise: Summarise = None,
     as_json: Json = False,
 ) -> None:
     """Which party contributed what to a trained model.
@@ -77,11 +80,7 @@ def explain(
 
     if run.is_file() or (run / "federation.toml").is_file():
         given = {"--method": method, "--faults": faults, "--seed": seed, "--summarise": summarise}
-        for option in (name for name, value in given.items() if value is not None):
-            raise InputError(
-                f"{option}: is for output folders of `colonnade run`; {run} is a real federation, "
-                "which has one method and one model"
-            )
+        _refuse([option for option, value in given.items() if value is not None], run)
         found, folder = _of_federation(run, orders)
     else:
         found, folder = _of_folder(run, method, faults, seed, sigma, orders, map_, summarise), run
@@ -95,6 +94,14 @@ def explain(
         _show(found, page, Console())
 
 
+def _refuse(options: Sequence[str], run: Path) -> None:
+    for option in options:
+        raise InputError(
+            f"{option}: is for output folders of `colonnade run`; {run} is a real federation, "
+            "which has one method and one model"
+        )
+
+
 def _of_folder(
     run: Path,
     method: str | None,
@@ -102,7 +109,7 @@ def _of_folder(
     seed: int | None,
     sigma: float,
     orders: int,
-    map_: Literal["pca", "tsne", "none"],
+    map_: MapKind,
     summarise: float | None,
 ) -> Sequence[Explanation]:
     from colonnade.experiments.explain import Ask, explain_folder

@@ -41,7 +41,7 @@ def sentences(one: Explanation) -> list[str]:
     total = metric.distance(one.full - one.empty)
     first, last = ranking[0], ranking[-1]
     found = [
-        f"{first.party} contributes most, {metric.distance(first.shapley)} of {total}; "
+        f"{first.party} contributes most, {metric.text(first.shapley)} of {total}; "
         f"{last.party} least, {_signed(metric, last.shapley)}."
         if any(p.shapley for p in one.parties)
         else "No party changes the score: the model answers the same without any of them."
@@ -80,16 +80,19 @@ def grid(one: Explanation) -> Grid:
         ("lost if noise", lambda p: _with_error(metric, p.noised, p.noised_error)),
         (
             "weight in the model",
-            lambda p: NOTHING if p.importance is None else f"{p.importance:.3g}",
+            lambda p: NOTHING if p.importance is None else f"{p.importance:#.3g}",
         ),
         ("tells of the label (sd)", lambda p: NOTHING if p.tells is None else f"{p.tells:.1f}"),
-        ("", lambda p: p.verdict or ""),
     ]
     texts = [[text(p) for p in one.ranking] for _, text in columns]
-    used = [i for i, column in enumerate(texts) if any(t not in (NOTHING, "") for t in column)]
-    rows = [(p.party, *(texts[i][r] for i in used)) for r, p in enumerate(one.ranking)]
+    used = [i for i, column in enumerate(texts) if any(text != NOTHING for text in column)]
+    rows = [(_name(p), *(texts[i][r] for i in used)) for r, p in enumerate(one.ranking)]
     header = ("party", *(columns[i][0] for i in used))
     return Grid(header, tuple(rows), _caption(one, metric))
+
+
+def _name(party: PartyExplanation) -> str:
+    return f"{party.party}, {party.verdict}" if party.verdict else party.party
 
 
 def _caption(one: Explanation, metric: Metric) -> str:
@@ -193,6 +196,7 @@ def _maps(one: Explanation, name: str) -> Picture:
                 frameon=False,
                 fontsize=9,
                 handletextpad=0.1,
+                markerscale=2,
                 columnspacing=0.9,
             )
         svg = to_svg(figure, name)
