@@ -6,6 +6,7 @@ from __future__ import annotations
 from colonnade.experiments.reproduce.vim import (
     accuracy,
     communication,
+    datasets,
     denoising,
     importance,
     many_clients,
@@ -21,4 +22,5 @@ REPRODUCTIONS = (
     rho_tau.REPRODUCTION,
     summarisation.REPRODUCTION,
     many_clients.REPRODUCTION,
+    datasets.REPRODUCTION,
 )
