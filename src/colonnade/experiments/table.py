@@ -133,6 +133,8 @@ class Metric:
         return not re.search(lower, self.name)
 
     def text(self, value: float) -> str:
+        if "megabytes" in self.name:
+            return f"{value:,.2f}"
         if re.search("bytes|rounds", self.name):
             return f"{value:,.0f}"
         if self.name.startswith("messages"):

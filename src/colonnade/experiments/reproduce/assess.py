@@ -17,7 +17,8 @@ from colonnade.experiments.reproduce.study import Entry, Place, Sheet
 from colonnade.experiments.table import Cell, Metric, Plan, Summary
 
 CLIENT_BYTES = "client_bytes"  # what one client sends in training, mean over the clients
-ROUND_BYTES = "client_round_bytes"  # what one client sends and is sent in a round of training
+ROUND_MB = "megabytes_per_client_and_round"  # what one client sends and is sent, 10⁶ bytes
+TARGET_MB = "megabytes_to_target"  # `bytes_to_target` in 10⁶ bytes
 OF_PARTY = ":"  # between a measure of an explanation and a party
 
 
@@ -54,14 +55,17 @@ class Evidence:
 
 def measured(folder: Path, run: Result, metric: str) -> float | None:
     """A metric or a cost of the run, or what its ledger says."""
-    if metric not in (CLIENT_BYTES, ROUND_BYTES):
+    if metric == TARGET_MB:
+        sent = run.cost.get("bytes_to_target")
+        return None if sent is None else sent / 1e6
+    if metric not in (CLIENT_BYTES, ROUND_MB):
         return run.metrics.get(metric, run.cost.get(metric))
     rows = [row for row in read_ledger(folder, run.run) if row.phase == "training"]
     clients = {row.sender for row in rows if re.fullmatch(r"client\d+", row.sender)}
     if metric == CLIENT_BYTES:
         return sum(r.bytes for r in rows if r.sender in clients) / max(1, len(clients)) or None
     sent = sum(r.bytes for r in rows if clients & {r.sender, r.receiver} and r.kind != "decision")
-    return sent / max(1, len(clients)) / (run.cost.get("rounds") or 1) or None
+    return sent / max(1, len(clients)) / (run.cost.get("rounds") or 1) / 1e6 or None
 
 
 @dataclass(frozen=True)
