@@ -16,12 +16,15 @@ from tests.command_line import colonnade
 import colonnade as cn
 from colonnade.algorithms import registry
 from colonnade.algorithms.method_table import parse_method
+from colonnade.common.explanations import read_explanations
 from colonnade.common.results import read_results
 from colonnade.data import DataSpec, Rows, VerticalData, load
 from colonnade.errors import InputError
+from colonnade.experiments.explain import Ask, explain_every_run
 from colonnade.experiments.explanation_page import grid
 from colonnade.experiments.report import write_report
 from colonnade.experiments.run import build, drive
+from colonnade.experiments.runner import NoObserver
 from colonnade.experiments.trained_model import TrainedModel
 from colonnade.learning.algorithm import Algorithm
 from colonnade.learning.coalitions import shapley
@@ -180,6 +183,26 @@ def test_what_cannot_be_explained_is_an_error_that_says_why(
     done = colonnade("explain", str(folder), *options, folder=folder)
     assert done.returncode == 2
     assert told in done.stderr
+
+
+def test_every_run_of_a_folder_may_be_explained_and_none_of_them_twice(tmp_path: Path) -> None:
+    methods = [
+        {"name": "VIM", "algorithm": "vim", "epochs": 1},
+        {"name": "yardstick", "algorithm": "centralised", "epochs": 1},
+    ]
+    data = {"dataset": "digits", "rows": 200, "parties": 2}
+    cn.run({"name": "n", "seeds": [0, 1], "data": data, "methods": methods}, out=tmp_path / "out")
+    counted: list[tuple[int, int]] = []
+
+    class Count(NoObserver):
+        def begin(self, total: int, done: int) -> None:
+            counted.append((total, done))
+
+    for _ in range(2):
+        explain_every_run(tmp_path / "out", Ask(map="none"), Count())
+    assert counted == [(2, 0), (2, 2)]
+    found = read_explanations(tmp_path / "out")
+    assert {(one.method, one.seed) for one in found} == {("VIM", 0), ("VIM", 1)}
 
 
 def test_a_run_is_not_explained_by_other_data(folder: Path, images: Path) -> None:

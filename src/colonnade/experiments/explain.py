@@ -77,8 +77,9 @@ def explain_every_run(folder: Path, ask: Ask, observer: Observer) -> None:
     their faults and their seed, and keep the explanations there."""
     ask.check()
     experiment, told = read_folder(folder), {one.run for one in read_explanations(folder)}
-    done = {result.key: result for result in read_results(folder)}
-    missing = [result for result in done.values() if result.run not in told]
+    pooled = _pooled(experiment)
+    done = {r.run: r for r in read_results(folder) if r.method not in pooled}
+    missing = [result for run, result in done.items() if run not in told]
     observer.begin(len(done), len(done) - len(missing))
     for result in missing:
         _explain(folder, experiment, result, ask, observer).write(folder)
@@ -122,13 +123,18 @@ def _chosen(
         if wanted is not None:
             done = [result for result in done if getattr(result, key) == wanted]
     first = {result.method: result for result in reversed(done)}
-    pooled = {m.name for m in experiment.methods if registry()[m.algorithm].pooled}
+    pooled = _pooled(experiment)
     chosen = [first[m.name] for m in experiment.methods if m.name in first and m.name not in pooled]
     if not chosen:
         raise InputError(
             f"{', '.join(first)}: one party holds all columns, so that there is nobody to compare"
         )
     return chosen
+
+
+def _pooled(experiment: Experiment) -> set[str]:
+    """The methods with one party only, which there is nobody to compare with."""
+    return {m.name for m in experiment.methods if registry()[m.algorithm].pooled}
 
 
 def _explain(
