@@ -317,13 +317,14 @@ def test_another_programs_step_between_forward_and_backward_does_no_harm(compile
     stack = Stack([mlp([6, 5, 4]) for _ in range(2)], Optimizer("sgd", 0.1), compile=compile)
     apart = Stack([mlp([6, 5, 4]) for _ in range(2)], Optimizer("sgd", 0.1))
     apart.restore(stack.snapshot())
-    one, two = torch.randn(2, 8, 6), torch.randn(2, 8, 6)
     gradient = torch.randn(2, 8, 4)
-    outs = [stack(one), stack(two)]
-    for out in outs:
-        stack.backward(out, gradient)
-    for x in (one, two):  # one after the other: each derivative at the parameters of its step
-        apart.backward(apart(x), gradient)
+    for programs in (2, 2, 2, 1, 1):  # in the end one of them goes on alone
+        x = [torch.randn(2, 8, 6) for _ in range(programs)]
+        outs = [stack(one) for one in x]
+        for out in outs:
+            stack.backward(out, gradient)
+        for one in x:  # one after the other: each derivative at the parameters of its step
+            apart.backward(apart(one), gradient)
     for member in range(2):
         for name, value in apart.member_state(member).items():
             assert torch.allclose(stack.member_state(member)[name], value, atol=1e-6), name

@@ -122,7 +122,8 @@ class Cohort:
             shape = (*like.shape[1:-1], width)
             size = math.prod(shape)
             part = row[:, first : first + size].unflatten(1, shape)
-            parts.append(nn.functional.pad(part, (0, like.shape[-1] - width)))
+            extra = like.shape[-1] - width
+            parts.append(nn.functional.pad(part, (0, extra)) if extra else part)
             first += size
         return parts
 

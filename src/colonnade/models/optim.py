@@ -179,7 +179,8 @@ def clipped(gradients: Sequence[Tensor], limit: float | None) -> Sequence[Tensor
     a gradient that is not finite becomes zeros."""
     if limit is None or not gradients:
         return gradients
-    lengths = torch.stack([g.flatten(1).norm(dim=1) for g in gradients]).norm(dim=0)  # [members]
+    norm = torch.linalg.vector_norm
+    lengths = norm(torch.stack([norm(g.flatten(1), dim=1) for g in gradients]), dim=0)  # [members]
     if not torch.compiler.is_compiling() and bool((lengths <= limit).all()):
         return gradients  # as most are: saves 14 % of a step of convolutions
     scale = (limit / lengths.clamp(min=limit)).nan_to_num(0.0)

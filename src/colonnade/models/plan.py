@@ -99,7 +99,7 @@ Plan = list[Step]
 def plan_of(module: nn.Module) -> Plan | None:
     """None for what has to be computed in another way."""
     plan = _steps(module, "")
-    return _pooled_first(plan) if plan is not None and _fits(plan) else None
+    return _rows_first(_pooled_first(plan)) if plan is not None and _fits(plan) else None
 
 
 def compute(plan: Plan, parameters: dict[str, Tensor], x: Tensor) -> Tensor:
@@ -158,6 +158,16 @@ def _pooled_first(plan: Plan) -> Plan:
     for i, (one, other) in enumerate(pairwise(plan)):
         if type(one) is nn.ReLU and type(other) is nn.MaxPool2d:
             steps[i : i + 2] = [other, one]
+    return steps
+
+
+def _rows_first(plan: Plan) -> Plan:
+    """An activation is the same before and after `ToRows`. After it, the gradient that comes back
+    has the layout of what the activation has kept: saves a quarter of forward and backward."""
+    steps = [step for step in plan if not isinstance(step, nn.Identity)]
+    for i in reversed(range(1, len(steps))):
+        if isinstance(steps[i], ToRows) and isinstance(steps[i - 1], POINT_BY_POINT):
+            steps[i - 1 : i + 1] = [steps[i], steps[i - 1]]
     return steps
 
 

@@ -89,6 +89,10 @@ class Stack:
         # forward and backward in any order.
         self._tapes: Any = WeakTensorKeyDictionary()
         self._changes = Changes()
+        # Parameters had changed before the newest backward: then most likely before the next one
+        # too, and a graph would be of no use (saves 6 % of a step of convolutions).
+        self._again = False
+        self._always_the_same = all(c.plan is not None for c in self.cohorts)  # computed twice
         self._everyone = torch.ones(self.members, dtype=torch.bool)
         self._alone: dict[int, Stack] = {}
 
@@ -123,7 +127,8 @@ class Stack:
         if not self.members:
             return ABSENT  # pyright: ignore[reportReturnType]
         # The compiled backward step computes forward again, inside one graph.
-        with torch.set_grad_enabled(torch.is_grad_enabled() and not self._compile):
+        again = self._compile or self._again
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not again):
             out = self._forward(self._state(), x)
         self._tapes[out] = Tape(x, self._changes.made)
         return out
@@ -179,8 +184,11 @@ class Stack:
             step = self._backward_step if x is None else self._pass_back_step
             return self._compiled_step(step, where, tape.x, gradient)
         inputs = [] if x is None else [x]
-        if tape is not None and tape.changes != self._changes.made:
-            out = self._forward(self._state(), tape.x)
+        if tape is not None:
+            changed = tape.changes != self._changes.made
+            if changed or not out.requires_grad:
+                out = self._forward(self._state(), tape.x)
+            self._again = changed and self._always_the_same
         found = torch.autograd.grad(out, [*self._parameters(), *inputs], gradient)
         self._apply(found[: len(found) - len(inputs)], where)
         return None if x is None else found[-1]
@@ -238,8 +246,10 @@ class Stack:
         if not self.members:
             return
         self._changes.made += 1  # what was computed before is of other parameters
+        everyone = bool(where.all())
         for mine, new in zip(self._parameters(), self.cohorts[0].from_row(row), strict=True):
-            mine.copy_(torch.where(where.view(-1, *[1] * (mine.dim() - 1)), new, mine))
+            chosen = where.view(-1, *[1] * (mine.dim() - 1))
+            mine.copy_(new if everyone else torch.where(chosen, new, mine))
 
     def squares(self) -> Tensor:
         """The sum of all squared parameters. [members here]"""
