@@ -4,7 +4,9 @@ fall and return, a collaborator that falls, and questions to any of them."""
 from __future__ import annotations
 
 import base64
+import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +100,29 @@ def test_the_others_go_on_past_the_end_of_an_epoch_without_a_leader_that_fell(
         await hall.until(lambda: rounds_led(decider, 2) > led + 2)
 
     hall.tell(story)
+
+
+def test_the_log_tells_once_that_a_leader_is_away_however_many_epochs_wait_for_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Messages take so long that every epoch waits for more than ten seconds."""
+    hall = Hall(small("cvfl", 3, epochs=60, patience=60), tmp_path)
+    hall.storm.weather = replace(CALM, delay=400.0)
+
+    async def story() -> None:
+        hall.start(*hall.fed.members)
+        decider = hall.members[hall.fed.speaker]
+        await hall.until(lambda: decider.state.round > 0)
+        hall.kill("client2")
+        caplog.clear()
+        await hall.until(lambda: "client2" in decider.away())
+        epoch = decider.state.round
+        await hall.until(lambda: decider.state.round > epoch + 2)
+
+    with caplog.at_level(logging.INFO):
+        hall.tell(story)
+    told = [one.getMessage() for one in caplog.records if "waiting for client2" in one.message]
+    assert sorted(entry.split(":")[0] for entry in told) == ["client0", "client1", "collaborator"]
 
 
 # -- every gradient is applied at most once --------------------------------------------------------

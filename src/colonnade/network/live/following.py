@@ -169,7 +169,8 @@ async def _wait_for_leader(
 ) -> None:
     """Until the leader has begun and told where it is, or has passed the program. Raises `Over` if
     it is `over` without the leader."""
-    ask_at, wait_log = post.clock.now + ASK_EVERY, WaitLog(post)
+    ask_at = post.clock.now + ASK_EVERY
+    wait_log = WaitLog(post, once=around is not None)  # side by side: again in every epoch
     while True:
         if around is not None:
             around.check_generation()

@@ -14,6 +14,7 @@ BRANCHES = 256  # programs that a party may run side by side
 class Peer:
     there: bool = False
     since: int = 0  # nanoseconds: when the peer came or left
+    logged: int = -1  # `since`, of the absence of which the log has told that it is waited for
     # Programs, by their branch, in which the peer is not waited for until it has caught up.
     late: set[ProgramCounter] = field(default_factory=set)
     times_late: int = 0  # how often the peer owed a message for too long

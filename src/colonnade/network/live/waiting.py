@@ -25,7 +25,8 @@ LOG_IN_TRAINING_AFTER = 5 * SECOND  # of waiting within a program; once
 
 class WaitLog:
     """Logs for which parties this one waits, and for how long so far: after `first` nanoseconds,
-    and, unless `once`, whenever the wait has doubled."""
+    and whenever the wait has doubled. `once`: once in a wait, and once while a party is away,
+    however many rounds and epochs wait for it."""
 
     def __init__(self, post: Post, first: int = LOG_FIRST_AFTER, once: bool = False) -> None:
         self.post, self.begin, self.pause, self.once = post, post.clock.now, first, once
@@ -34,8 +35,19 @@ class WaitLog:
         passed = self.post.clock.now - self.begin
         if parties and passed >= self.pause:
             self.pause = NEVER if self.once else 2 * passed
+            if not self._is_news(parties) and self.once:
+                return
             seconds = passed // SECOND
             log.info("%s: waiting for %s for %d s", self.post.party, ", ".join(parties), seconds)
+
+
+    def _is_news(self, parties: Sequence[str]) -> bool:
+        """Whether one of the parties is there, or away without the log having told of it."""
+        peers = [self.post.peers[party] for party in parties]
+        news = [peer for peer in peers if peer.there or peer.logged != peer.since]
+        for peer in peers:
+            peer.logged = -1 if peer.there else peer.since
+        return bool(news)
 
 
 class Rejoin(Exception):
