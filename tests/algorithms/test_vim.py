@@ -165,6 +165,7 @@ def test_blank_columns_get_the_smallest_head(all_digits: VerticalData) -> None:
         ({"rho": math.nan}, "rho = nan: expected a number above 0"),
         ({"tau": 0}, "tau = 0: expected 1 or more"),
         ({"width": 0}, "width = 0: expected 1 or more"),
+        ({"width": -3}, "width = -3: expected 1 or more"),
         ({"beta": -0.1}, "beta = -0.1: expected 0 or more"),
         ({"head": [8]}, "head: vim has no layers there to choose; leave it out"),
     ],

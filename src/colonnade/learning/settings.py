@@ -31,7 +31,6 @@ def at_least(least: float, of: str = "") -> Limits:
     return Limits(f"{least:g} or more {of}".rstrip(), lambda value: least <= value < math.inf)
 
 
-POSITIVE = Limits("a number above 0", lambda value: 0 < value < math.inf)
 SHARE = Limits("0 or more, below 1", lambda value: 0 <= value < 1)
 POSITIVE = Limits("a number above 0", lambda value: 0 < value < math.inf)
 SECONDS = Limits("more than 0 seconds", lambda value: 0 < value < math.inf)
@@ -135,11 +134,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 @cache
 def _limits(kind: type[Settings]) -> dict[str, Limits]:
-    """By key, as annotated in a class and in those that it inherits from."""
+    """By key, as annotated in a class and in those that it inherits from. An algorithm's own keys
+    come first: `resolved` may have made others of them, which are then not the ones to name."""
     hints = get_type_hints(kind, include_extras=True)
     return {
         key: fact
-        for key in kind.__struct_fields__
+        for key in reversed(kind.__struct_fields__)
         for fact in getattr(hints[key], "__metadata__", ())
         if isinstance(fact, Limits)
     }
