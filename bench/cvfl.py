@@ -53,6 +53,7 @@ class Ours:
             head=[TOP],
             epochs=1,
             batch=BATCH,
+            optimizer="sgd",
             lr=LR,
             momentum=MOMENTUM,
             decay=DECAY,

@@ -76,6 +76,12 @@ def test_every_gradient_that_arrives_is_applied_once(asynchronous: bool) -> None
     assert 0 < float(top.optimizer_state(0)["steps"]) < sum(rounds_of(lossy))
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_with_nothing_but_its_name_it_learns_from_the_first_epochs_on(seed: int) -> None:
+    accuracy = stacked(settings(epochs=4), digits(), seed=seed).metrics["test_accuracy"]
+    assert accuracy > 0.4  # the paper's rate for SGD: 0.1, which is a guess
+
+
 def test_a_slow_party_leads_less_often_and_nobody_waits_for_it() -> None:
     slow = settings(slow={"client3": 0.75}, batch=8, epochs=2)
     *fast, last = rounds_of(together := stacked(slow, digits(400)))
@@ -187,7 +193,8 @@ def _epoch(algorithm: CVFL) -> Any:
 
 
 def test_by_class_labels_with_q_3_and_slow_parties_stay_finite() -> None:
-    method = settings(q=3, slow=0.95, label_split="classes", epochs=3, lr=0.1)
+    sgd = {"optimizer": "sgd", "lr": 0.1, "momentum": 0.9}
+    method = settings(q=3, slow=0.95, label_split="classes", epochs=3, **sgd)
     trained = stacked(method, digits(400))
     for tensors in trained.weights.values():
         assert all(bool(value.isfinite().all()) for value in tensors.values())

@@ -231,7 +231,7 @@ BANKS = ("north", "south", "east")
 FEDERATION: dict[str, Any] = {
     "name": "banks",
     "rows": {"aligned": 120, "classes": ["no", "yes"], "validation": 0.2},
-    "method": {"algorithm": "cvfl", "epochs": 12, "batch": 16, "lr": 0.1},
+    "method": {"algorithm": "cvfl", "epochs": 12, "batch": 16, "lr": 0.01},
     "parties": [
         *({"name": bank, "roles": ["clients", "active"], "columns": 2} for bank in BANKS),
         {"name": "centre", "role": "collaborator"},
