@@ -40,7 +40,6 @@ class WaitLog:
             seconds = passed // SECOND
             log.info("%s: waiting for %s for %d s", self.post.party, ", ".join(parties), seconds)
 
-
     def _is_news(self, parties: Sequence[str]) -> bool:
         """Whether one of the parties is there, or away without the log having told of it."""
         peers = [self.post.peers[party] for party in parties]
