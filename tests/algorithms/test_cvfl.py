@@ -172,7 +172,7 @@ def test_a_slow_party_never_counts_for_less_and_is_clipped() -> None:
 def test_auto_amplifies_who_is_behind_while_the_loss_is_high() -> None:
     algorithm = stacked(settings(q="auto", slow=0.5), digits(300)).algorithm
     assert isinstance(algorithm, CVFL)
-    algorithm.training.progress |= {f"{PACE}{k}": float(n) for k, n in enumerate((40, 10, 40, 40))}
+    algorithm.training.progress |= {f"{PACE}{k}": float(n) for k, n in enumerate((80, 10, 80, 80))}
     losses = torch.tensor([5.0, 10.0, 0.05])
     assert algorithm.factor(_epoch(algorithm), 1, losses).tolist() == pytest.approx([2.0, 2.0, 1.0])
     assert algorithm.factor(_epoch(algorithm), 0, losses).tolist() == [1.0] * 3

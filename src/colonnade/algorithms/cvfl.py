@@ -257,7 +257,7 @@ class CVFL(Algorithm):
             paces = [epoch.pace(other) for other in range(len(self.active))]
             behind = max(paces) / max(1, paces[k])
             chance = math.log(max(2, self.task.classes))  # the loss of who knows nothing
-            return (behind * (objective / chance).clamp(max=1.0)).sqrt().clamp(min=1.0)
+            return (behind * (objective / chance).clamp(max=1.0)).pow(1 / 3).clamp(min=1.0)
         return (self.set.q * objective ** (self.set.q - 1)).clamp(min=1.0)
 
     # -- Algorithm 3: the collaborator ------------------------------------------------------------

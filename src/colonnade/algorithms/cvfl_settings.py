@@ -13,9 +13,9 @@ ABOVE_0 = Limits("a length above 0", lambda value: 0 < value < math.inf)
 
 
 class CVFLSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Defaults: the paper's λ; gradients clipped, without which q = 3 diverges; and Adam, as other
-    algorithms have. The paper's SGD, with the largest of its rates and momentum 0.9, learnt nothing
-    in the first 70 steps on digits."""
+    """Defaults: the paper's λ; gradients clipped, without which q = 3 diverges; and Adam, as in
+    other algorithms. The paper's SGD, with the largest of its rates and momentum 0.9, learnt
+    nothing in the first 70 steps on digits."""
 
     active: int | list[str] | None = None  # so many parties, or these; none given: all
     label_split: LabelSplit = "iid"

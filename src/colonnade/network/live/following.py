@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Coroutine, Mapping
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from colonnade.network.clock import SECOND
@@ -45,11 +44,21 @@ class Siblings:
         program, of those in which this party has a part."""
         self.post, self.leaders, self.counter = around.post, leaders, counter
         self.running = dict.fromkeys(leaders)
+        self.origins: dict[int, ProgramCounter] = {}
         self.after = around.origin.at(around.rounds_begun, around.step + 1)  # when all have ended
 
-    async def run(self, number: int, program: Coroutine[Any, Any, Any]) -> None:
-        with suppress(Over):
+    async def run(
+        self, number: int, origin: ProgramCounter, program: Coroutine[Any, Any, Any]
+    ) -> None:
+        self.origins[number] = origin
+        try:
             await program
+        except Over:
+            if self.leaders[number] == self.post.party:
+                # Those who follow may be in a round of it: two leaders that returned while the
+                # counter went on waited in each other's program for ever.
+                self.post.reach(_given_up(origin))
+                self.post.beat_all()
         self.end(number)
 
     def end(self, number: int) -> None:
@@ -80,10 +89,16 @@ class Siblings:
             leader == self.post.party
             or not self._there(leader)
             or peers[leader].reached(self.after)
+            or peers[leader].reached(_given_up(self.origins[number]))
         )
 
     def _there(self, party: str | None) -> bool:
         return party == self.post.party or self.post.peers[party or ""].there
+
+
+def _given_up(origin: ProgramCounter) -> ProgramCounter:
+    """The position of a leader that has ended its program because the counter had gone on."""
+    return origin.at(END, 1)
 
 
 async def lead(

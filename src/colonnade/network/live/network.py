@@ -138,7 +138,7 @@ class Live(CommittingNetwork):
         leader = siblings.leaders[number]
         if leader is None:  # it has the generation of this program
             child.leader = None
-            return siblings.run(number, run(child))
+            return siblings.run(number, child.origin, run(child))
         parties = program.parties if isinstance(program, Program) else None
         led = child.led = self.post.open(child.origin, leader, parties)
 
@@ -155,7 +155,7 @@ class Live(CommittingNetwork):
             whole = follow(
                 self.post, led, new_network, run, around=self, siblings=siblings, number=number
             )
-        return siblings.run(number, whole)
+        return siblings.run(number, child.origin, whole)
 
     def _beside(self, program: str) -> Self:
         child = type(self)(self.post, program, patience=self.patience)
