@@ -105,22 +105,21 @@ def test_a_party_that_is_away_with_a_final_part_does_not_hold_up_better_versions
     assert restarted(AfterRestart("client1", needed=False), score=0.97) == (20, 20)
 
 
-class RestartedAt(Company):
-    """A network on which client1 keeps nothing and came back at a time."""
-
-    def __init__(self, time: float) -> None:
-        super().__init__()
-        self.time = time
+class GoneOn(Company):
+    """A network on which client1 has gone on without its part of version 0."""
 
     def lacking(self, version: Any, company: Any) -> list[str]:
-        return ["client1"]
+        return ["client1"] if version[1] == 0 else []
 
-    def away_since(self, time: float, parties: Any) -> list[str]:
-        return [party for party in parties if self.time > time]
+    def past_without(self, version: Any, parties: Any) -> list[str]:
+        return list(parties)
 
 
-def test_a_version_of_a_party_that_returned_while_it_was_measured_is_not_waited_for() -> None:
+def test_a_version_that_somebody_went_on_without_is_not_waited_for() -> None:
     found = Ballot(PARTIES)
-    net: Any = RestartedAt(5.0)
-    assert not found.pending(net, found.add(net, (1, 0), 0.9, 0.1, began=4.0))
-    assert found.pending(net, found.add(net, (1, 1), 0.9, 0.1, began=6.0))
+    net: Any = GoneOn()
+    found.add(net, (1, 0), 0.9, 0.1)
+    found.add(net, (1, 1), 0.8, 0.2)
+    best, sure = found.settle(net)
+    assert best is sure
+    assert best.version == (1, 1)

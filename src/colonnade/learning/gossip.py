@@ -19,6 +19,7 @@ from colonnade.learning.algorithm import Algorithm
 from colonnade.learning.declare import Columns, Exchange, Members
 from colonnade.learning.task import Batch
 from colonnade.learning.training import Decision, Training
+from colonnade.learning.versions import digest
 from colonnade.network import ABSENT, Group, Network, is_absent, locally
 
 WITNESSES = 64  # more of them would hardly change the decision, but add many messages
@@ -58,6 +59,7 @@ class Gossip(Training):
         if batch.epoch + 1 >= self.usual:
             await self.wait_for_absent(net)  # parties that are away would lack the best version
         apart, so_far = net.within("validation"), self.progress
+        apart.tell_weights(lambda: digest(witnesses.tensors(net)))
         mine = await witnesses.validate(apart)
         told = await self.tell_everybody(apart, mine)
         heard = [Witness(*figures) for figures in told[:, told[0] > 0].T.tolist()]

@@ -22,7 +22,7 @@ from torch import Tensor
 from colonnade.learning.goal import LABEL
 from colonnade.learning.side_by_side import PACE, Epoch, Paces, Rows
 from colonnade.learning.task import Batch, Batches
-from colonnade.learning.versions import Ballot, Versions
+from colonnade.learning.versions import Ballot, Versions, digest
 from colonnade.network import Network, is_absent, locally
 from colonnade.network.parts import Version
 from colonnade.network.rounds import Rounds, Schedule
@@ -211,10 +211,11 @@ class Training:
 
     async def decide(self, net: Network, batch: Batch, loss: Any) -> Decision:
         """The best version so far and whether to stop, told to everybody by the label holder."""
-        apart, algorithm, began = net.within("validation"), self.algorithm, net.now
+        apart, algorithm = net.within("validation"), self.algorithm
+        apart.tell_weights(lambda: digest(algorithm.tensors(net)))
         outputs, y = await algorithm.validate(apart), algorithm.data.validation.y
         found = locally(self.measure, outputs, y)
-        verdict = locally(lambda *args: self.judge(net, apart, began, batch, *args), loss, found)
+        verdict = locally(lambda *args: self.judge(net, apart, batch, *args), loss, found)
         if not is_absent(verdict) and verdict.over and not verdict.stop:
             verdict = replace(verdict, stop=await self.nobody_comes(net, verdict, batch))
         numbers = locally(lambda verdict: verdict.numbers(), verdict)
@@ -261,20 +262,14 @@ class Training:
         return Validation(metrics, score, metric.error(algorithm.unscaled(outputs), y))
 
     def judge(
-        self,
-        net: Network,
-        apart: Network,
-        began: float,
-        batch: Batch,
-        loss: Any,
-        found: Validation,
+        self, net: Network, apart: Network, batch: Batch, loss: Any, found: Validation
     ) -> Decision:
         """What the label holder tells everybody, given the losses of this epoch and the validation,
-        which was measured on `apart` and `began` at that time."""
+        which was measured on `apart`."""
         self.tell(net, batch, loss, found.metrics)
         value = found.metrics["validation_loss"]
         version = (net.generation, net.round)
-        new = self.ballot.add(apart, version, found.score, value, found.error, began=began)
+        new = self.ballot.add(apart, version, found.score, value, found.error)
         best, sure = self.ballot.settle(net)
         self.count_patience(value, best is new, self.ballot.complete(new))
         if best is new:

@@ -9,12 +9,14 @@ at once.
 
 from __future__ import annotations
 
+import hashlib
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import torch
 from torch import Tensor
 
 from colonnade.common.trouble import Trouble
@@ -30,6 +32,16 @@ log = logging.getLogger(__name__)
 Part = dict[str, list[dict[str, Tensor]]]  # by stack, by member here
 SUFFIX = ".part.safetensors"
 PART = "part/"
+
+
+def digest(tensors: Mapping[str, Mapping[str, Tensor]]) -> str:
+    """Of the weights of the parties here."""
+    found = hashlib.blake2b(digest_size=16)
+    for party in sorted(tensors):
+        for name, value in sorted(tensors[party].items()):
+            found.update(name.encode())
+            found.update(value.detach().contiguous().cpu().view(torch.uint8).numpy().data)
+    return found.hexdigest()
 
 
 class Versions:
@@ -218,7 +230,7 @@ class Candidate(msgspec.Struct):
     score: float  # the deciding metric, higher is better
     loss: float
     company: list[str]  # parties that took part when the version was measured
-    began: float  # when the measurement began (`net.now`)
+    told: float  # when the version was announced (`net.now`)
     error: float = 0.0  # standard error of the score
     kept_by: list[str] = []  # parties of the company that have said that they keep their part
 
@@ -232,22 +244,14 @@ class Ballot:
         self.candidates: list[Candidate] = []
 
     def add(
-        self,
-        net: Network,
-        version: Version,
-        score: float,
-        loss: float,
-        error: float = 0.0,
-        *,
-        began: float | None = None,
+        self, net: Network, version: Version, score: float, loss: float, error: float = 0.0
     ) -> Candidate:
-        """Add the version that was just measured on `net`. `began`: when that began, if not now."""
-        began = net.now if began is None else began
+        """Add the version that was just measured on `net`."""
         missing = net.missing()
         company = [party for party in self.parties if party not in missing]
         # A party that has said nothing since this process started was not needed to measure this
         # version: its part was final before, and serves.
-        new = Candidate(version, score, loss, company, began, error, net.unheard(company))
+        new = Candidate(version, score, loss, company, net.now, error, net.unheard(company))
         self.candidates = [c for c in self.candidates if c.version != version]
         self.candidates.append(new)
         return new
@@ -267,9 +271,9 @@ class Ballot:
 
     def pending(self, net: Network, one: Candidate) -> bool:
         """Whether it may still be committed: parties that have not said that they keep their part
-        were never away since its measurement began, and have not gone on without it."""
+        were never away since it was announced, and have not gone on without it."""
         lacking = net.lacking(one.version, one.company)
-        return not net.away_since(one.began, lacking) and not net.past_without(one.version, lacking)
+        return not net.away_since(one.told, lacking) and not net.past_without(one.version, lacking)
 
     def complete(self, one: Candidate) -> bool:
         """Whether all parties took part."""
@@ -314,7 +318,7 @@ class Ballot:
         """Add the candidates that an earlier life of this process wrote."""
         known = {one.version: one for one in self.candidates}
         for one in msgspec.convert(facts, list[Candidate]):
-            one.began = 0.0  # a time of another process
+            one.told = 0.0  # a time of another process
             if one.version not in known:
                 self.candidates.append(one)
             elif len(one.kept_by) > len(known[one.version].kept_by):

@@ -215,10 +215,17 @@ class Network(ABC):
 
     def measured_as_it_is(self, rounds: int) -> bool:
         """Whether all that the others know of the parties here from what was computed on this
-        network was sent by these very processes, in one go. An earlier process may have had other
-        weights; its messages may have been used. `rounds`: between two decisions, on which all
-        parties wait for each other."""
+        network was sent by these very processes, in one go, or by earlier ones with the same
+        weights (`tell_weights`). An earlier process may have had other weights; its messages may
+        have been used. `rounds`: between two decisions, on which all parties wait for each
+        other."""
         return True
+
+    def tell_weights(self, digest: Callable[[], str]) -> None:
+        """What is computed on this network from here on is computed with the present weights, of
+        which this is a digest: real parties tell it, so that a process that is started again can
+        see whether its weights are the same."""
+        return None
 
     def announce(self, parts: Parts) -> None:
         """Tell everybody which parts of the model this party keeps."""

@@ -118,7 +118,8 @@ def test_answers_that_are_lost_change_no_weight(tmp_path: Path) -> None:
 def test_a_client_that_falls_before_it_shared_its_model_costs_no_weight_if_it_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("colonnade.federation.member.keeping.PAUSE", 0.0)  # in every round
+    monkeypatch.setattr("colonnade.federation.member.keeping.PAUSE", 0.0)  # in every round,
+    monkeypatch.setattr("colonnade.federation.member.keeping.SHARE", 0.0)  # however long it takes
     fed = small(missing="wait")
     hall = Hall(fed, tmp_path)
 

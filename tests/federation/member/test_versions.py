@@ -42,6 +42,7 @@ from colonnade.learning.training import Decision, Training
 from colonnade.learning.versions import Versions
 from colonnade.network.clock import SECOND, Clock
 from colonnade.network.live.network import Live
+from colonnade.network.live.peers import Past
 from colonnade.network.live.reception import Reception
 from colonnade.network.network import Network
 from colonnade.network.parts import Kept, Parts, Version
@@ -377,10 +378,11 @@ def test_no_member_can_talk_another_one_out_of_its_part(tmp_path: Path) -> None:
     hall = Hall(small("cvfl", 3), tmp_path)
 
     async def story() -> None:
+        far = Past(ProgramCounter((END, 0)))
         hall.start(*hall.fed.members)
-        hall.members["client2"].post.peers["client1"].before = ProgramCounter((END, 0))
+        hall.members["client2"].post.peers["client1"].before = far
         leader = await hall.trained()
-        assert hall.members["client1"].post.peers["client2"].mine_before == (END, 0)
+        assert hall.members["client1"].post.peers["client2"].mine_before == far
         assert not leader.lacking()
 
     hall.tell(story)

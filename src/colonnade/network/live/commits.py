@@ -12,6 +12,7 @@ from torch import Tensor
 
 from colonnade.errors import Diverged
 from colonnade.network.clock import SECOND
+from colonnade.network.live.messages import WEIGHTS
 from colonnade.network.live.waiting import WaitingNetwork
 from colonnade.network.parts import Parts, Version
 from colonnade.network.program_counter import MAIN
@@ -62,8 +63,13 @@ class CommittingNetwork(WaitingNetwork):
         if self.origin.rounds_done(MAIN) > self.post.joined_at + min(WINDOW, rounds - 1):
             return True  # no earlier process was here, whatever a peer says
         known = [peer.mine_before for peer in self.post.peers.values() if peer.there]
-        told = [self.post.before, *known]
-        return all(before is not None and not before.reached(self.origin) for before in told)
+        told, mine = [self.post.before, *known], self.post.weights
+        return all(past is not None and past.allows(self.origin, mine) for past in told)
+
+    def tell_weights(self, digest: Callable[[], str]) -> None:
+        self.post.weights = f"{','.join(map(str, self.origin))} {digest()}"
+        for party in self.post.present():
+            self.post.tell(party, WEIGHTS, self.origin, self.post.weights)
 
     def announce(self, parts: Parts) -> None:
         missed = tuple(sorted(set[str]().union(*self.post.missed.values())))

@@ -10,7 +10,7 @@ from colonnade.network.clock import SECOND
 from colonnade.network.live.commits import WINDOW
 from colonnade.network.live.generations import LedProgram
 from colonnade.network.live.messages import NACK
-from colonnade.network.live.peers import Peer
+from colonnade.network.live.peers import Past, Peer
 from colonnade.network.live.post import Post
 from colonnade.network.live.waiting import ASK_EVERY, Over, Rejoin, WaitLog
 from colonnade.network.program_counter import (
@@ -171,7 +171,8 @@ async def follow(
                 raise
             log.info("%s: %s: going on from the round of %s", post.party, net.program, led.leader)
             if led is post.main and joined == led.generation:  # what it has sent may be in use
-                post.before = max(post.before, post.positions.get(MAIN, BEGINNING))
+                position = max(post.before.position, post.positions.get(MAIN, BEGINNING))
+                post.before = Past(position, post.weights)
         mine = max(mine, net.rounds_begun)
 
 

@@ -9,13 +9,14 @@
 - PARTS: which versions of the model the sender keeps.
 - LABELS: which rows the sender has labels of, where several parties hold labels.
 - TWICE: the receiver's party has two processes; the note says which of them the sender listens to.
+- WEIGHTS: the note is a digest of the weights with which the sender begins a validation.
 - BEFORE: the newest program counter that an earlier process of the receiver's party had reached, as
-  far as the sender knows. Sent to each process that comes.
+  far as the sender knows, and the note of its newest WEIGHTS. Sent to each process that comes.
 """
 
 from __future__ import annotations
 
 HEARTBEAT, NACK, GONE, START = "heartbeat", "nack", "gone", "start"
 CALL, PARTS, TWICE, LABELS = "call", "parts", "twice", "labels"
-BEFORE = "before"
+BEFORE, WEIGHTS = "before", "weights"
 EVERYONE = "everyone"  # the group of all parties, which such messages are addressed in

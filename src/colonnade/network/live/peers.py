@@ -10,6 +10,23 @@ from colonnade.network.program_counter import BEGINNING, MAIN, Positions, Progra
 BRANCHES = 256  # programs that a party may run side by side
 
 
+@dataclass(frozen=True)
+class Past:
+    """How far earlier processes of a party were in the main program, and their newest digest of
+    weights."""
+
+    position: ProgramCounter
+    weights: str = ""
+
+    def allows(self, start: ProgramCounter, weights: str) -> bool:
+        """Whether what others have of a validation that begins at `start` is of a process with
+        these weights: no earlier process came so far, or it had the same ones."""
+        return not self.position.reached(start) or self.weights == weights != ""
+
+
+NOTHING = Past(BEGINNING)
+
+
 @dataclass
 class Peer:
     there: bool = False
@@ -24,27 +41,29 @@ class Peer:
     lives: Lives = field(default_factory=Lives)
     # In the main program, and in its present generation: how far earlier processes of the peer
     # were, and how far earlier processes of this party were, as the peer says (None: not yet).
-    before: ProgramCounter = BEGINNING
-    mine_before: ProgramCounter | None = None
+    before: Past = NOTHING
+    mine_before: Past | None = None
+    weights: str = ""  # the peer's newest digest; see messages.py
 
     def forget_positions(self) -> None:
         """The process of the peer has ended, or another one has begun."""
-        self.before = max(self.before, self.positions.get(MAIN, BEGINNING))
+        position = max(self.before.position, self.positions.get(MAIN, BEGINNING))
+        self.before = Past(position, self.weights)
         self.positions.forget()
         self.told = MAIN
 
     def begin_generation(self, first: bool) -> None:
         """A new generation of the main program begins. `first`: the first one that this process
         hears of; earlier processes of this party may have taken part in it."""
-        self.before = BEGINNING
+        self.before, self.weights = NOTHING, ""
         if not first:
-            self.mine_before = BEGINNING
+            self.mine_before = NOTHING
 
-    def learn_before(self, counter: ProgramCounter) -> None:
+    def learn_before(self, past: Past) -> None:
         """The peer says how far earlier processes of this party were. The first word counts: later
         ones are about this process."""
         if self.mine_before is None:
-            self.mine_before = counter
+            self.mine_before = past
 
     def reached(self, counter: tuple[int, ...]) -> bool:
         """Whether the peer said that it has done its part up to this program counter."""

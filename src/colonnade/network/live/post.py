@@ -28,7 +28,7 @@ from colonnade.network.live.messages import (
     PARTS,
     START,
 )
-from colonnade.network.live.peers import BRANCHES, Peer
+from colonnade.network.live.peers import BRANCHES, NOTHING, Peer
 from colonnade.network.live.presence import Presence
 from colonnade.network.live.reception import DAY, Reception
 from colonnade.network.parts import Parts, Version
@@ -83,7 +83,8 @@ class Post:
         self.positions = Positions(BRANCHES)  # of this party
         # In the main program: how far this process was, in this generation, when it last went back
         # to the leader's round, and how many rounds the others had done when this process joined.
-        self.before, self.joined_at = BEGINNING, 0
+        self.before, self.joined_at = NOTHING, 0
+        self.weights = ""  # this party's newest digest; see messages.py
         self._newest_generation = 0  # of any program that this party led
         self.parts = Parts()  # which parts of the model this party keeps
         self.parts_of: dict[str, Parts] = {}  # which parts the others said that they keep
@@ -171,7 +172,7 @@ class Post:
         """The leader of a program has begun a new generation: what is known of it so far is
         void."""
         if program is self.main:
-            self.before = BEGINNING
+            self.before, self.weights = NOTHING, ""
             for peer in self.peers.values():
                 peer.begin_generation(first=program.generation == 0)
         program.begin(generation, start or program.origin.at(0, 0))
@@ -223,7 +224,8 @@ class Post:
         if labels := self.labels_for(to):
             self.tell(to, LABELS, note=labels)
         self.tell(to, HEARTBEAT, self.positions.get(MAIN, BEGINNING), self.greeting)
-        self.tell(to, BEFORE, self.peers[to].before)
+        before = self.peers[to].before
+        self.tell(to, BEFORE, before.position, before.weights)
         for branch, counter in self.positions.items():
             program = self.programs.of(counter)
             if not program.is_for(to):

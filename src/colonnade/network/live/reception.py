@@ -20,14 +20,17 @@ from colonnade.network.live.messages import (
     PARTS,
     START,
     TWICE,
+    WEIGHTS,
 )
+from colonnade.network.live.peers import NOTHING, Past
 from colonnade.network.parts import Parts
-from colonnade.network.program_counter import BEGINNING, ProgramCounter
+from colonnade.network.program_counter import ProgramCounter
 from colonnade.network.wire import Header, WireError, decode, read_note
 
 if TYPE_CHECKING:
     from colonnade.network.live.post import Post
 
+NOTE = 200  # characters of a digest of weights, with its program counter
 DAY = 24 * 60 * 60 * 1000  # milliseconds that clocks of different parties may differ
 
 
@@ -146,7 +149,7 @@ class Reception:
         elif header.kind in (HEARTBEAT, NACK):
             self.post.beat(sender)  # the sender has not heard of the new generation
         elif header.kind == BEFORE:  # nor of any process that took part in it
-            self.post.peers[sender].learn_before(BEGINNING)
+            self.post.peers[sender].learn_before(NOTHING)
 
     def sort(self, sender: str, program: LedProgram, header: Header, value: Tensor | None) -> None:
         """Handle a message of the present generation of its program by its kind."""
@@ -159,7 +162,10 @@ class Reception:
                 self.post.programs.of(counter).mark_gone(sender, counter)
             return
         if header.kind == BEFORE:
-            self.post.peers[sender].learn_before(counter)
+            self.post.peers[sender].learn_before(Past(counter, header.note))
+            return
+        if header.kind == WEIGHTS:
+            self.post.peers[sender].weights = header.note[:NOTE]
             return
         if header.kind == START and sender == program.leader:
             program.start = counter
