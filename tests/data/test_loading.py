@@ -80,7 +80,7 @@ def test_a_noisy_party_is_noisy_in_all_rows_and_nobody_else_is() -> None:
             assert torch.equal(one, other) == (k != 1)
     noise = noisy.train.x[1] - plain.train.x[1]
     assert abs(float(noise.std()) - 0.5) < 0.02
-    assert any("client1 0.5" in note for note in noisy.notes)
+    assert any("client1 (standard deviation 0.5)" in note for note in noisy.notes)
     with pytest.raises(InputError, match=r"data\.noisy\.client7: is none of the parties .*client"):
         load(DataSpec(dataset="digits", noisy={"client7": 0.5}), seed=0)
 

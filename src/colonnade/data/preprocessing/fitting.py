@@ -39,6 +39,9 @@ FAR = 20.0  # deviations from the mean that a heavy tail reaches
 LANDMARKS = 101
 
 
+CODES = 20  # different values that numbers and words together may have to be categories
+
+
 class Unfit(InputError):
     """A column that cannot be used as declared."""
 
@@ -75,7 +78,7 @@ def fit_column(
     if known is not None:
         check_finite(known, source, name, rows)
         return _usual_number(name, known)
-    return _usual_words(name, values, where)
+    return _usual_words(name, values, rows, where)
 
 
 def _as_declared(name: str, values: Column, declared: str, where: str) -> AnyFitted:
@@ -170,7 +173,7 @@ def _boolean(name: str, values: Column, where: str) -> Boolean:
 # -- words ----------------------------------------------------------------------------------------
 
 
-def _usual_words(name: str, values: Column, where: str) -> AnyFitted:
+def _usual_words(name: str, values: Column, rows: NDArray[np.int64], where: str) -> AnyFitted:
     texts = cells.words(values)
     counts = Counter(text for text in texts if text)
     filled = counts.total()
@@ -182,7 +185,7 @@ def _usual_words(name: str, values: Column, where: str) -> AnyFitted:
         return _boolean(name, values, where)
     if (pattern := cells.pattern_of(values)) is not None:
         return _date(name, values, pattern, where)
-    _refuse_mixture(counts, where)
+    _refuse_mixture(counts, values, rows, where)
     if 2 * len(counts) > filled:
         return Drop(name=name, why=f"ids or free text: {len(counts):,} values in {filled:,} rows")
     kept, _ = _kept_and_rare(counts)
@@ -191,15 +194,18 @@ def _usual_words(name: str, values: Column, where: str) -> AnyFitted:
     return _onehot(name, values) if len(kept) <= MOST else _ordinal(name, values)
 
 
-def _refuse_mixture(counts: Counter[str], where: str) -> None:
+def _refuse_mixture(
+    counts: Counter[str], values: Column, rows: NDArray[np.int64], where: str
+) -> None:
     """Mostly numbers, and words among them. A few levels such as 0, 1, 2 and 3+ are categories."""
     wordy = [text for text in counts if not _is_number(text)]
     numeric = counts.total() - sum(counts[text] for text in wordy)
-    if wordy and len(counts) > MOST and 2 * numeric > counts.total():
+    if wordy and len(counts) > CODES and 2 * numeric > counts.total():
+        row = rows[cells.words(values).index(wordy[0])] + 1
         raise Unfit(
             f"{where} mixes numbers and words: {numeric:,} of its {counts.total():,} training "
-            f"cells are numbers, but not {wordy[0]!r}. Empty these cells, or say what they are: "
-            'prepare = "onehot", "ordinal" or "drop" for this column.'
+            f"cells are numbers, but not {wordy[0]!r} in data row {row}. Empty these cells, or say "
+            'what they are: prepare = "onehot", "ordinal" or "drop" for this column.'
         )
 
 
