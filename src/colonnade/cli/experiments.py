@@ -13,9 +13,10 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from colonnade.cli.options import Fresh, Jobs, Json, Out, print_json
+from colonnade.cli.options import Address, EngineName, Fresh, Jobs, Json, Out, print_json
 
 if TYPE_CHECKING:
+    from colonnade.experiments.engine import Engine
     from colonnade.experiments.progress import Bar
     from colonnade.experiments.reproduce.run import Reproduced
 
@@ -30,7 +31,7 @@ def demo(out: Out = None, jobs: Jobs = None, fresh: Fresh = False, as_json: Json
 
     with resources.as_file(resources.files("colonnade.experiments") / "demo.toml") as path:
         experiment = read_experiment(path)
-    _run(experiment, out or Path("colonnade-demo"), jobs, fresh, as_json, "demo")
+    _run(experiment, out or Path("colonnade-demo"), _engine(jobs), fresh, as_json, "demo")
 
 
 def run(
@@ -45,6 +46,8 @@ def run(
             help="Override, e.g. --set data.parties=8 --set 'methods.*.epochs=5'.",
         ),
     ] = None,
+    engine: EngineName = "local",
+    address: Address = None,
     fresh: Fresh = False,
     as_json: Json = False,
 ) -> None:
@@ -59,8 +62,9 @@ def run(
     from colonnade.common.results import slug
     from colonnade.experiments.config import read_experiment
 
+    where = _engine(jobs, engine, address)
     experiment = read_experiment(file, set_ or [])
-    _run(experiment, out or Path("runs") / slug(experiment.name), jobs, fresh, as_json, str(file))
+    _run(experiment, out or Path("runs") / slug(experiment.name), where, fresh, as_json, str(file))
 
 
 def reproduce(
@@ -77,6 +81,8 @@ def reproduce(
     ] = "quick",
     out: Out = None,
     jobs: Jobs = None,
+    engine: EngineName = "local",
+    address: Address = None,
     fresh: Fresh = False,
     as_json: Json = False,
 ) -> None:
@@ -96,10 +102,11 @@ def reproduce(
 
     folder = out or Path("runs") / f"{name}-{scale}"
     console = Console(stderr=as_json)
+    if scale == "smoke" and engine == "local":
+        jobs = jobs or 1  # runs of a tenth of a second are over before a worker process has begun
+    where = _engine(jobs, engine, address)
     with _watched(folder, console) as bar:
-        # Runs of a tenth of a second are over before a worker process has begun.
-        jobs = jobs or (1 if scale == "smoke" else _cores())
-        done = work(name, scale, folder, jobs=jobs, fresh=fresh, observer=bar)
+        done = work(name, scale, folder, engine=where(), fresh=fresh, observer=bar)
     if as_json:
         print_json(done.document())
     else:
@@ -144,14 +151,19 @@ def datasets(as_json: Json = False) -> None:
 
 
 def _run(
-    experiment: Any, folder: Path, jobs: int | None, fresh: bool, as_json: bool, source: str
+    experiment: Any,
+    folder: Path,
+    engine: Callable[[], Engine],
+    fresh: bool,
+    as_json: bool,
+    source: str,
 ) -> None:
     from colonnade.experiments.runner import run_experiment
 
     console = Console(stderr=as_json)
     with _watched(folder, console) as bar:
         outcome = run_experiment(
-            experiment, folder, jobs=jobs or _cores(), fresh=fresh, observer=bar, source=source
+            experiment, folder, engine=engine(), fresh=fresh, observer=bar, source=source
         )
     page = outcome.report() if outcome.results else None
     if as_json:
@@ -177,8 +189,24 @@ def _watched(folder: Path, console: Console) -> Iterator[Bar]:
         raise typer.Exit(1) from None
 
 
-def _cores() -> int:
-    return os.cpu_count() or 1
+def _engine(
+    jobs: int | None, name: Literal["local", "ray"] = "local", address: str | None = None
+) -> Callable[[], Engine]:
+    """Makes the engine that the options ask for. The address of a cluster is checked at once:
+    before torch is imported and data are read."""
+    if name == "ray":
+        from colonnade.experiments.ray_address import check_address
+
+        check_address(address)
+    elif jobs is None:
+        jobs = os.cpu_count() or 1
+
+    def make() -> Engine:
+        from colonnade.experiments.engine import engine_of
+
+        return engine_of(name, address, jobs)
+
+    return make
 
 
 def _show(outcome: Any, page: Path | None, console: Console) -> None:

@@ -19,6 +19,7 @@ from colonnade.algorithms import registry
 from colonnade.common.processes import one_thread
 from colonnade.common.results import Result, write_lines
 from colonnade.data import VerticalData, load
+from colonnade.data.loading import Source
 from colonnade.errors import ColonnadeError
 from colonnade.experiments.config import Experiment
 from colonnade.learning.algorithm import Algorithm
@@ -88,11 +89,13 @@ def train_and_test(
     specs: Sequence[RunSpec],
     folder: Path,
     progress: Progress = lambda share: None,
+    source: Source | None = None,
 ) -> list[Result | ColonnadeError]:
     """Train the models of these runs once, test each run, and write curves, ledgers and models. The
-    caller writes the results. `specs`: runs that train the same models."""
+    caller writes the results. `specs`: runs that train the same models. `source`: the rows, if they
+    were read already."""
     first = specs[0]
-    data = load(experiment.data, first.seed)
+    data = load(experiment.data, first.seed, source)
     warm_up()
     started = time.perf_counter()
     facts = {"topology": experiment.network.graph, "delays": experiment.network.delays}

@@ -1,0 +1,120 @@
+"""`python -m bench.ray_nodes`: a grid of runs on two Ray nodes, one of which is killed meanwhile.
+
+`two_nodes` starts this program in a network namespace and a process namespace of its own: Ray
+listens on the machine's addresses, so other users could reach it, and it leaves processes behind;
+with the first process of a process namespace, all others end.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import time
+from collections import Counter
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from colonnade.common.results import read_failures
+from colonnade.experiments.config import parse_experiment
+from colonnade.experiments.ray_engine import OnRay
+from colonnade.experiments.runner import run_experiment
+
+NAMESPACE = ("unshare", "--map-root-user", "--net", "--pid", "--fork", "--mount-proc")
+WITH_LO = ("sh", "-c", 'ip link set lo up && exec "$@"', "sh")
+MEMORY = 80_000_000  # bytes of an object store, the least that Ray takes
+LIMIT = 600.0  # seconds
+
+
+@cache
+def unavailable() -> str:
+    """Why two nodes cannot be started here; empty if they can."""
+    if find_spec("ray") is None:
+        return "Ray is not installed (extra ray)"
+    if not all(map(shutil.which, ("unshare", "ip"))):
+        return "needs the commands unshare and ip"
+    tried = subprocess.run([*NAMESPACE, *WITH_LO, "true"], capture_output=True, text=True)
+    return "" if tried.returncode == 0 else f"no network namespaces here: {tried.stderr.strip()}"
+
+
+def two_nodes(folder: Path, experiment: dict[str, Any], kill_after: int = 0) -> dict[str, Any]:
+    """Runs the experiment on two nodes of one processor each, with its output in `folder/out`. One
+    node is killed after so many results (0: never). What `work` tells."""
+    (folder / "experiment.json").write_text(json.dumps(experiment))
+    inside = [sys.executable, "-m", "bench.ray_nodes", str(folder), str(kill_after)]
+    more = {
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN": secrets.token_hex(16),
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+    }
+    with (folder / "log").open("w") as log:
+        done = subprocess.run(
+            [*NAMESPACE, "--kill-child", *WITH_LO, *inside],
+            env=os.environ | more,
+            stdout=log,
+            stderr=log,
+            timeout=LIMIT,
+        )
+    if done.returncode:
+        raise RuntimeError((folder / "log").read_text())
+    return json.loads((folder / "told.json").read_text())
+
+
+class Watch:
+    """Counts the ends of runs, and kills a node."""
+
+    def __init__(self, kill: Any, after: int) -> None:
+        self.kill, self.after = kill, after
+        self.begun = time.monotonic()
+        self.finished: Counter[str] = Counter()
+        self.times: list[float] = []  # seconds since the start, of each end
+
+    def begin(self, total: int, done: int) -> None: ...
+    def advance(self, run: str, share: float) -> None: ...
+
+    def finish(self, run: str) -> None:
+        self.finished[run] += 1
+        self.times.append(time.monotonic() - self.begun)
+        if self.finished.total() == self.after:
+            self.kill()
+
+
+def work(folder: Path, kill_after: int) -> dict[str, Any]:
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster()
+    cluster.add_node(num_cpus=1, include_dashboard=False, object_store_memory=MEMORY)
+    other = cluster.add_node(num_cpus=1, object_store_memory=MEMORY)
+    experiment = parse_experiment(json.loads((folder / "experiment.json").read_text()), "grid")
+    watch = Watch(lambda: cluster.remove_node(other, allow_graceful=False), kill_after)
+    lost: list[str] = []
+    told = logging.Handler()
+    told.emit = lambda record: lost.append(record.getMessage())
+    logging.getLogger("colonnade.experiments.ray_engine").addHandler(told)
+    outcome = run_experiment(
+        experiment, folder / "out", engine=OnRay(cluster.address), observer=watch
+    )
+    return {
+        "results": [result.run for result in outcome.results],
+        "failures": [failure.reason for failure in read_failures(folder / "out")],
+        "finished": watch.finished,
+        "times": watch.times,
+        "lost": lost,
+    }
+
+
+def main() -> None:
+    folder = Path(sys.argv[1])
+    told = work(folder, int(sys.argv[2]))
+    (folder / "told.json").write_text(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main()
