@@ -1,7 +1,8 @@
 """`python -m bench [name …] [--json] [--keep FILE]`: run benchmarks, print figures beside their
 targets.
 
-Without a name all are run but `chaos` and `storms`, which take hours, and a quarter of an hour.
+Without a name all are run but `chaos` and `storms`, which take hours, and a quarter of an hour, and
+`ray`, which needs Ray and network namespaces.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from bench import (
     overhead,
     processes,
     proximal,
+    ray_runs,
     restarts,
     storms,
 )
@@ -52,14 +54,16 @@ BENCHMARKS: dict[str, Callable[[], list[Figure]]] = {
     "equivalence": equivalence.run,
     "processes": processes.run,
     "restarts": restarts.run,
+    "ray": ray_runs.run,
     "chaos": chaos.run,
     "storms": storms.run,
 }
-LONG = ("chaos", "storms")
+ONLY_BY_NAME = ("chaos", "storms", "ray")
 TABLES: dict[str, Callable[[list[Figure]], Table]] = {
     "client": client_time.table,
     "processes": processes.table,
     "restarts": restarts.table,
+    "ray": restarts.table,
     "chaos": chaos.table,
     "storms": storms.table,
 }
@@ -84,7 +88,7 @@ def main() -> None:
     progress = Console(stderr=True)
     figures: list[Figure] = []
     failed = False
-    for name in arguments.names or [name for name in BENCHMARKS if name not in LONG]:
+    for name in arguments.names or [name for name in BENCHMARKS if name not in ONLY_BY_NAME]:
         try:
             with progress.status(name):
                 figures += chaos.run(arguments.keep) if name == "chaos" else BENCHMARKS[name]()

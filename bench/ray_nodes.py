@@ -1,6 +1,7 @@
-"""`python -m bench.ray_nodes`: a grid of runs on two Ray nodes, one of which is killed meanwhile.
+"""`python -m bench.ray_nodes`: a grid of runs on Ray nodes of one processor each; one node may be
+killed meanwhile.
 
-`two_nodes` starts this program in a network namespace and a process namespace of its own: Ray
+`on_nodes` starts this program in a network namespace and a process namespace of its own: Ray
 listens on the machine's addresses, so other users could reach it, and it leaves processes behind;
 with the first process of a process namespace, all others end.
 """
@@ -10,12 +11,15 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import secrets
 import shutil
+import signal
 import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -43,11 +47,13 @@ def unavailable() -> str:
     return "" if tried.returncode == 0 else f"no network namespaces here: {tried.stderr.strip()}"
 
 
-def two_nodes(folder: Path, experiment: dict[str, Any], kill_after: int = 0) -> dict[str, Any]:
-    """Runs the experiment on two nodes of one processor each, with its output in `folder/out`. One
-    node is killed after so many results (0: never). What `work` tells."""
+def on_nodes(
+    folder: Path, experiment: dict[str, Any], nodes: int = 2, kill_after: int = 0
+) -> dict[str, Any]:
+    """Runs the experiment on so many nodes, with its output in `folder/out`. The last node is
+    killed while it trains, after so many results (0: never). What `work` tells."""
     (folder / "experiment.json").write_text(json.dumps(experiment))
-    inside = [sys.executable, "-m", "bench.ray_nodes", str(folder), str(kill_after)]
+    inside = [sys.executable, "-m", "bench.ray_nodes", str(folder), str(nodes), str(kill_after)]
     more = {
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": secrets.token_hex(16),
@@ -68,32 +74,54 @@ def two_nodes(folder: Path, experiment: dict[str, Any], kill_after: int = 0) -> 
 
 
 class Watch:
-    """Counts the ends of runs, and kills a node."""
+    """Counts the ends of runs. After so many of them, kills a node as soon as it works."""
 
-    def __init__(self, kill: Any, after: int) -> None:
-        self.kill, self.after = kill, after
+    def __init__(self, cluster: Any, node: Any, after: int) -> None:
+        self.cluster, self.node, self.after = cluster, node, after
         self.begun = time.monotonic()
         self.finished: Counter[str] = Counter()
         self.times: list[float] = []  # seconds since the start, of each end
 
     def begin(self, total: int, done: int) -> None: ...
-    def advance(self, run: str, share: float) -> None: ...
+
+    def advance(self, run: str, share: float) -> None:
+        if not self.after or self.finished.total() < self.after:
+            return
+        workers = workers_of(self.node)
+        if any(title.startswith("ray::train") for title in workers.values()):
+            self.after = 0
+            self.cluster.remove_node(self.node, allow_graceful=False)
+            for pid in workers:  # they would end by themselves, but a run may be over by then
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
 
     def finish(self, run: str) -> None:
         self.finished[run] += 1
         self.times.append(time.monotonic() - self.begun)
-        if self.finished.total() == self.after:
-            self.kill()
+        self.advance(run, 1.0)
 
 
-def work(folder: Path, kill_after: int) -> dict[str, Any]:
+def workers_of(node: Any) -> dict[int, str]:
+    """The processes of a node and the titles that Ray gives them, by which task they do."""
+    raylets = {one.process.pid for one in node.all_processes["raylet"]}
+    found: dict[int, str] = {}
+    for status in Path("/proc").glob("[0-9]*/status"):
+        with suppress(OSError):  # it has ended
+            parent = re.search(r"^PPid:\s(\d+)$", status.read_text(), re.MULTILINE)
+            if parent and int(parent[1]) in raylets:
+                found[int(status.parent.name)] = status.with_name("cmdline").read_text()
+    return found
+
+
+def work(folder: Path, nodes: int, kill_after: int) -> dict[str, Any]:
     from ray.cluster_utils import Cluster
 
     cluster = Cluster()
-    cluster.add_node(num_cpus=1, include_dashboard=False, object_store_memory=MEMORY)
-    other = cluster.add_node(num_cpus=1, object_store_memory=MEMORY)
+    last = cluster.add_node(num_cpus=1, include_dashboard=False, object_store_memory=MEMORY)
+    for _ in range(nodes - 1):
+        last = cluster.add_node(num_cpus=1, object_store_memory=MEMORY)
     experiment = parse_experiment(json.loads((folder / "experiment.json").read_text()), "grid")
-    watch = Watch(lambda: cluster.remove_node(other, allow_graceful=False), kill_after)
+    watch = Watch(cluster, last, kill_after)
     lost: list[str] = []
     told = logging.Handler()
     told.emit = lambda record: lost.append(record.getMessage())
@@ -112,7 +140,7 @@ def work(folder: Path, kill_after: int) -> dict[str, Any]:
 
 def main() -> None:
     folder = Path(sys.argv[1])
-    told = work(folder, int(sys.argv[2]))
+    told = work(folder, int(sys.argv[2]), int(sys.argv[3]))
     (folder / "told.json").write_text(json.dumps(told))
 
 

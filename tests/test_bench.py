@@ -26,6 +26,8 @@ from bench import (
     overhead,
     processes,
     proximal,
+    ray_nodes,
+    ray_runs,
     restarts,
     storms,
     timing,
@@ -59,6 +61,7 @@ SMALL: dict[str, tuple[ModuleType, dict[str, Any]]] = {
     "equivalence": (equivalence, {"ROUNDS": 10, "POLICIES": ("stale",)}),
     "processes": (processes, {"ROWS": 256, "EPOCHS": 2, "REPEATS": 1, "TRIPS": 5, "SIZE": 800}),
     "restarts": (restarts, {"PARTIES": 2, "KILLS": 1, "EVERY": 0.5}),
+    "ray": (ray_runs, {"SHORT": 3, "KILLED": {}}),
     "chaos": (chaos, {"METHODS": ONE_METHOD, "CALM": 1, "SEEDS": 1, "LEAST": 0}),
     "storms": (storms, {"STORMS": 1, "LED_TWICE": 1}),
 }
@@ -72,6 +75,8 @@ def printed(table: Table) -> str:
 
 @pytest.mark.parametrize("name", __main__.BENCHMARKS)
 def test_a_benchmark_runs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if name == "ray" and (reason := ray_nodes.unavailable()):
+        pytest.skip(reason)
     module, constants = SMALL[name]
     for constant, value in constants.items():
         monkeypatch.setattr(module, constant, value)

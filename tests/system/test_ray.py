@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench.ray_nodes import two_nodes, unavailable
+from bench.ray_nodes import on_nodes, unavailable
 
 from colonnade.experiments.config import parse_experiment
 from colonnade.experiments.runner import run_experiment
@@ -21,7 +21,7 @@ GRID: dict[str, Any] = {
         {"name": "clients", "kind": "client", "down": 0.3, "up": 0.0, "when": "always"},
     ],
     "methods": [
-        {"algorithm": "splitnn", "epochs": 20, "patience": 20},
+        {"algorithm": "splitnn", "epochs": 60, "patience": 60},
         {"name": "waits", "algorithm": "splitnn", "epochs": 3, "missing": "wait"},
     ],
 }
@@ -38,7 +38,7 @@ def files(folder: Path) -> dict[str, bytes]:
 def test_a_grid_that_loses_a_node_ends_as_on_one_machine(tmp_path: Path) -> None:
     """All results, none twice, byte for byte those of one process; and a run that fails by itself
     fails once, for its own reason."""
-    told = two_nodes(tmp_path, GRID, kill_after=4)
+    told = on_nodes(tmp_path, GRID, kill_after=2)
     local = run_experiment(parse_experiment(GRID, "grid"), tmp_path / "local")
     assert len(local.results) == 15
     assert told["results"] == [result.run for result in local.results]
