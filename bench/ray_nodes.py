@@ -20,7 +20,7 @@ import sys
 import time
 from collections import Counter
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -48,12 +48,18 @@ def unavailable() -> str:
 
 
 def on_nodes(
-    folder: Path, experiment: dict[str, Any], nodes: int = 2, kill_after: int = 0
+    folder: Path,
+    experiment: dict[str, Any],
+    nodes: int = 2,
+    kill_after: int = 0,
+    stop_after: int = 0,
 ) -> dict[str, Any]:
     """Runs the experiment on so many nodes, with its output in `folder/out`. The last node is
-    killed while it trains, after so many results (0: never). What `work` tells."""
+    killed while it trains, after so many results (0: never). After `stop_after` results, Ctrl-C
+    stops the experiment, and the same call goes on. What `work` tells."""
     (folder / "experiment.json").write_text(json.dumps(experiment))
-    inside = [sys.executable, "-m", "bench.ray_nodes", str(folder), str(nodes), str(kill_after)]
+    inside = [sys.executable, "-m", "bench.ray_nodes", str(folder)]
+    inside += [str(nodes), str(kill_after), str(stop_after)]
     more = {
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": secrets.token_hex(16),
@@ -74,10 +80,11 @@ def on_nodes(
 
 
 class Watch:
-    """Counts the ends of runs. After so many of them, kills a node as soon as it works."""
+    """Counts the ends of runs. After so many of them, kills a node as soon as it works, or stops
+    the experiment."""
 
-    def __init__(self, cluster: Any, node: Any, after: int) -> None:
-        self.cluster, self.node, self.after = cluster, node, after
+    def __init__(self, cluster: Any, node: Any, after: int, stop_after: int) -> None:
+        self.cluster, self.node, self.after, self.stop_after = cluster, node, after, stop_after
         self.begun = time.monotonic()
         self.finished: Counter[str] = Counter()
         self.times: list[float] = []  # seconds since the start, of each end
@@ -98,6 +105,8 @@ class Watch:
     def finish(self, run: str) -> None:
         self.finished[run] += 1
         self.times.append(time.monotonic() - self.begun)
+        if self.finished.total() == self.stop_after:
+            raise KeyboardInterrupt
         self.advance(run, 1.0)
 
 
@@ -113,7 +122,7 @@ def workers_of(node: Any) -> dict[int, str]:
     return found
 
 
-def work(folder: Path, nodes: int, kill_after: int) -> dict[str, Any]:
+def work(folder: Path, nodes: int, kill_after: int, stop_after: int) -> dict[str, Any]:
     from ray.cluster_utils import Cluster
 
     cluster = Cluster()
@@ -121,14 +130,18 @@ def work(folder: Path, nodes: int, kill_after: int) -> dict[str, Any]:
     for _ in range(nodes - 1):
         last = cluster.add_node(num_cpus=1, object_store_memory=MEMORY)
     experiment = parse_experiment(json.loads((folder / "experiment.json").read_text()), "grid")
-    watch = Watch(cluster, last, kill_after)
+    watch = Watch(cluster, last, kill_after, stop_after)
     lost: list[str] = []
     told = logging.Handler()
     told.emit = lambda record: lost.append(record.getMessage())
     logging.getLogger("colonnade.experiments.ray_engine").addHandler(told)
-    outcome = run_experiment(
-        experiment, folder / "out", engine=OnRay(cluster.address), observer=watch
+    again = partial(
+        run_experiment, experiment, folder / "out", engine=OnRay(cluster.address), observer=watch
     )
+    if stop_after:
+        with suppress(KeyboardInterrupt):
+            again()
+    outcome = again()
     return {
         "results": [result.run for result in outcome.results],
         "failures": [failure.reason for failure in read_failures(folder / "out")],
@@ -140,7 +153,7 @@ def work(folder: Path, nodes: int, kill_after: int) -> dict[str, Any]:
 
 def main() -> None:
     folder = Path(sys.argv[1])
-    told = work(folder, int(sys.argv[2]), int(sys.argv[3]))
+    told = work(folder, *map(int, sys.argv[2:5]))
     (folder / "told.json").write_text(json.dumps(told))
 
 

@@ -35,10 +35,11 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.skipif(bool(unavailable()), reason=unavailable())
-def test_a_grid_that_loses_a_node_ends_as_on_one_machine(tmp_path: Path) -> None:
-    """All results, none twice, byte for byte those of one process; and a run that fails by itself
-    fails once, for its own reason."""
-    told = on_nodes(tmp_path, GRID, kill_after=2)
+def test_a_grid_that_is_stopped_and_loses_a_node_ends_as_on_one_machine(tmp_path: Path) -> None:
+    """Ctrl-C after three results, the same command again, and a node killed: all results, none
+    twice, byte for byte those of one process. A run that fails by itself fails once, for its own
+    reason."""
+    told = on_nodes(tmp_path, GRID, kill_after=4, stop_after=3)
     local = run_experiment(parse_experiment(GRID, "grid"), tmp_path / "local")
     assert len(local.results) == 15
     assert told["results"] == [result.run for result in local.results]
