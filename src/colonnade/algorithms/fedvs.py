@@ -23,6 +23,7 @@ from colonnade.algorithms.fedvs_time import Steps, fastest
 from colonnade.coding import Field, LagrangeCode
 from colonnade.coding.field import MERSENNE_31
 from colonnade.coding.lagrange import most_partitions
+from colonnade.common.devices import to_device
 from colonnade.common.seeds import torch_stream
 from colonnade.errors import InputError
 from colonnade.learning import (
@@ -417,7 +418,8 @@ class FedVS(Algorithm):
         for i, n in enumerate(self.here):
             if round is not None:
                 stream = torch_stream(self.task.seed, self.clients.parties[n], "rounding", round)
-                chance[i].uniform_(generator=stream)
+                drawn = torch.empty(chance[i].shape, device="cpu").uniform_(generator=stream)
+                chance[i] = to_device(drawn)
         self.field.check_models(weights, self.largest)
         return self.field.models.rounded(weights, chance)
 

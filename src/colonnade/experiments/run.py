@@ -16,6 +16,7 @@ import safetensors.torch
 import torch
 
 from colonnade.algorithms import registry
+from colonnade.common.devices import computing_on
 from colonnade.common.processes import one_thread
 from colonnade.common.results import Result, write_lines
 from colonnade.data import VerticalData, load
@@ -97,6 +98,18 @@ def train_and_test(
     first = specs[0]
     data = load(experiment.data, first.seed, source)
     warm_up()
+    with computing_on(first.settings.device):
+        return _trained_and_tested(experiment, specs, folder, progress, data)
+
+
+def _trained_and_tested(
+    experiment: Experiment,
+    specs: Sequence[RunSpec],
+    folder: Path,
+    progress: Progress,
+    data: VerticalData,
+) -> list[Result | ColonnadeError]:
+    first = specs[0]
     started = time.perf_counter()
     facts = {"topology": experiment.network.graph, "delays": experiment.network.delays}
     algorithm, net = build(first.settings, data, first.seed, fault=first.fault, **facts)

@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal, get_type_hints
 
 import msgspec
 
+from colonnade.common.devices import DeviceName, chosen
 from colonnade.errors import InputError
 from colonnade.learning.task import Task
 from colonnade.network.rounding import Wire
@@ -91,6 +92,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     head: Annotated[list[int] | None, WIDTHS] = None
     noise: Noise | None = None  # on the encodings of rows that column holders send
     wire: Wire | None = None  # encodings, gradients and models are rounded to this when they leave
+    device: DeviceName = "cpu"  # where the models, the batches and the masks are
     compile: bool = False
 
     # Keys that make no difference before the first prediction: methods that differ in nothing else
@@ -131,6 +133,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             raise InputError("encoder = []: expected at least one width")
         if self.noise is not None:
             self.noise.check()
+        chosen(self.device)
 
 
 @cache

@@ -1,0 +1,69 @@
+"""Methods on a CUDA device that is pretended: no tensor of another device gets in between."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from tests.algorithms.test_kit import BRIEF, VARIANTS
+
+from colonnade.algorithms import registry
+from colonnade.common.devices import computing_on, to_device
+from colonnade.data import DataSpec, load
+from colonnade.errors import InputError
+from colonnade.network import Delays
+from colonnade.network.faults import Communication
+from colonnade.testing.engines import stacked
+from colonnade.testing.pretended import MixedDevices, pretended_cuda
+
+LOST = Communication(name="always", rate=0.3, when="always")
+CASES = [(name, keys) for name in registry() for keys in ({}, *VARIANTS.get(name, []))]
+
+
+@pytest.mark.parametrize(("name", "keys"), CASES, ids=str)
+def test_a_method_computes_on_one_device_and_as_on_the_cpu(name: str, keys: dict[str, Any]) -> None:
+    data = load(DataSpec(dataset="digits", rows=60), seed=0)
+    given = {**BRIEF.get(name, {}), "epochs": 1, "batch": 32, **keys}
+    method = registry()[name].settings(name=name, algorithm=name, **given)
+    delays = Delays(latency=0.01)
+    here = stacked(method, data, fault=LOST, delays=delays)
+    with pretended_cuda(), computing_on("cuda"):
+        there = stacked(method, data, fault=LOST, delays=delays)
+    for party, tensors in here.weights.items():
+        for key, value in tensors.items():
+            assert torch.equal(value, there.weights[party][key]), (party, key)
+    assert here.metrics == there.metrics
+
+
+def test_the_pretended_device_refuses_what_a_real_one_refuses() -> None:
+    with pretended_cuda(), computing_on("cuda"):
+        there, here = torch.zeros(3), torch.zeros(3, device="cpu")
+        assert there.device.type == "cuda"
+        assert (there + torch.tensor(1.0, device="cpu")).device.type == "cuda"
+        assert (there + to_device(here)).device.type == "cuda"
+        for mixed in (
+            lambda: there + here,
+            lambda: torch.where(here > 0, there, 0.0),
+            lambda: here[to_device(torch.tensor([0]))],
+            lambda: there.numpy(),
+            lambda: torch.rand(3, generator=torch.Generator("cpu")),
+        ):
+            with pytest.raises(MixedDevices):
+                mixed()
+        there.copy_(here)
+        assert there[torch.tensor([0], device="cpu")].device.type == "cuda"
+        assert there.cpu().numpy().sum() == 0
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_a_device_that_is_not_there_is_an_input_error() -> None:
+    from colonnade.experiments.config import parse_experiment
+    from colonnade.experiments.runner import check
+
+    method = {"algorithm": "splitnn", "device": "cuda"}
+    experiment = parse_experiment(
+        {"name": "x", "data": {"dataset": "wine"}, "methods": [method]}, "x"
+    )
+    with pytest.raises(InputError, match=r'methods\[0\] .*device = "cuda": there is no CUDA'):
+        check(experiment)
