@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from tests.algorithms.test_kit import BRIEF, VARIANTS
 
+import colonnade as cn
 from colonnade.algorithms import registry
 from colonnade.common.devices import computing_on, to_device
 from colonnade.data import DataSpec, load
 from colonnade.errors import InputError
+from colonnade.experiments.run import build, drive
+from colonnade.learning.checkpoint import Checkpoint
 from colonnade.network import Delays
 from colonnade.network.faults import Communication
-from colonnade.testing.engines import stacked
+from colonnade.testing.engines import live, stacked
 from colonnade.testing.pretended import MixedDevices, pretended_cuda
 
 LOST = Communication(name="always", rate=0.3, when="always")
@@ -34,6 +39,35 @@ def test_a_method_computes_on_one_device_and_as_on_the_cpu(name: str, keys: dict
         for key, value in tensors.items():
             assert torch.equal(value, there.weights[party][key]), (party, key)
     assert here.metrics == there.metrics
+
+
+@pytest.mark.parametrize("name", registry())
+def test_real_parties_and_their_checkpoints_are_on_one_device(name: str, tmp_path: Path) -> None:
+    """Messages leave from the device and arrive there; what a party kept returns there."""
+    data = load(DataSpec(dataset="digits", rows=60), seed=0)
+    given = {**BRIEF.get(name, {}), "epochs": 2, "batch": 32}
+    method = registry()[name].settings(name=name, algorithm=name, **given)
+    with pretended_cuda(), computing_on("cuda"):
+        live(method, data)
+        algorithm, net = build(method, data, 0)
+        kept = Checkpoint(algorithm, tmp_path)
+        net.watch = lambda round: kept.keep(net, round, {})
+        drive(algorithm.train(net))
+        algorithm.save(tmp_path, net)
+        again, new = build(method, data, 0)
+        assert Checkpoint(again, tmp_path).resume(new) is not None
+        drive(again.train(new))
+        again.load(tmp_path, new)
+        assert drive(again.evaluate(new)) == drive(algorithm.evaluate(net))
+
+
+def test_an_estimator_answers_from_the_device(tmp_path: Path) -> None:
+    x, y = np.random.default_rng(0).random((60, 6)), np.arange(60) % 3
+    facts = {"parties": 2, "epochs": 2, "random_state": 0}
+    here = cn.VFLClassifier(**facts).fit(x, y).predict_proba(x)
+    with pretended_cuda():
+        there = cn.VFLClassifier(**facts, options={"device": "cuda"}).fit(x, y)
+        assert (there.predict_proba(x) == here).all()
 
 
 def test_the_pretended_device_refuses_what_a_real_one_refuses() -> None:

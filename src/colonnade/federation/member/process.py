@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from rich.console import Console
 
+from colonnade.common.devices import computing_on
 from colonnade.common.private_files import private
 from colonnade.common.processes import one_thread
 from colonnade.federation.agreement.party_file import PartyFile
@@ -37,6 +38,7 @@ def join(party: PartyFile, console: Console, *, once: bool = False) -> Member:
         private(party.folder, of_a_party),
         only_one(party.folder, party.party),
         end_noted(party.folder, party.party),
+        computing_on(party.federation.method.device),
     ):
         return _live(party, own, console, once)
 
