@@ -70,8 +70,13 @@ class OnRay:
             order = Order.of(experiment)
             check_machines(ray, order)
             rows = ray.put(read_source(experiment.data))
-            start = ray.remote(num_cpus=1, max_retries=0, num_returns="streaming")(train)
-            tasks = Tasks(ray, lambda runs: start.remote(order, rows, runs), deque(work))
+            task = ray.remote(num_cpus=1, max_retries=0, num_returns="streaming")(train)
+
+            def start(runs: Bundle) -> Any:
+                cuda = runs[0].spec(experiment).settings.device == "cuda"
+                return task.options(num_gpus=int(cuda)).remote(order, rows, runs)
+
+            tasks = Tasks(ray, start, deque(work))
             try:
                 while tasks.open:
                     tasks.begin(self.jobs or max(FEWEST_TASKS, 2 * _processors(ray)))
