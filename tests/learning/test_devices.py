@@ -63,7 +63,7 @@ def test_real_parties_and_their_checkpoints_are_on_one_device(name: str, tmp_pat
 
 def test_an_estimator_answers_from_the_device(tmp_path: Path) -> None:
     x, y = np.random.default_rng(0).random((60, 6)), np.arange(60) % 3
-    facts = {"parties": 2, "epochs": 2, "random_state": 0}
+    facts: dict[str, Any] = {"parties": 2, "epochs": 2, "random_state": 0}
     here = cn.VFLClassifier(**facts).fit(x, y).predict_proba(x)
     with pretended_cuda():
         there = cn.VFLClassifier(**facts, options={"device": "cuda"}).fit(x, y)

@@ -19,7 +19,7 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
 CUDA = torch.device("cuda")
@@ -144,7 +144,7 @@ class Calls(TorchFunctionMode):
     def _moved(self, tensor: Tensor, target: torch.device) -> Tensor:
         if self.places.of(tensor).type == target.type:
             return tensor
-        with torch.utils._python_dispatch._disable_current_modes():
+        with _disable_current_modes():
             copied = tensor.detach().clone()
         return self.places.move(copied) if target.type == "cuda" else copied
 
