@@ -13,32 +13,54 @@ from tests.algorithms.test_kit import BRIEF, VARIANTS
 import colonnade as cn
 from colonnade.algorithms import registry
 from colonnade.common.devices import computing_on, to_device
-from colonnade.data import DataSpec, load
+from colonnade.data import DataSpec, VerticalData, load
 from colonnade.errors import InputError
 from colonnade.experiments.run import build, drive
 from colonnade.learning.checkpoint import Checkpoint
+from colonnade.learning.settings import Settings
 from colonnade.network import Delays
-from colonnade.network.faults import Communication
+from colonnade.network.faults import Communication, Device, Fault
+from colonnade.privacy.noise import Noise
 from colonnade.testing.engines import live, stacked
 from colonnade.testing.pretended import MixedDevices, pretended_cuda
 
-LOST = Communication(name="always", rate=0.3, when="always")
-CASES = [(name, keys) for name in registry() for keys in ({}, *VARIANTS.get(name, []))]
+LINKS = Communication(name="links", rate=0.3, when="always")
+PARTIES = Device(name="parties", rate=0.3, when="always")
+NOISE = {"noise": Noise(clip=1.0, sigma=1.0)}
+CASES: list[tuple[str, dict[str, Any], Fault]] = [
+    *((name, keys, LINKS) for name in registry() for keys in ({}, *VARIANTS.get(name, []))),
+    *((name, {}, PARTIES) for name in registry()),
+    ("splitnn", NOISE, LINKS),
+    ("mags", NOISE, LINKS),
+]
+OTHER_GOALS = [DataSpec(dataset="diabetes"), DataSpec(dataset="wine", weights="balanced")]
 
 
-@pytest.mark.parametrize(("name", "keys"), CASES, ids=str)
-def test_a_method_computes_on_one_device_and_as_on_the_cpu(name: str, keys: dict[str, Any]) -> None:
-    data = load(DataSpec(dataset="digits", rows=60), seed=0)
-    given = {**BRIEF.get(name, {}), "epochs": 1, "batch": 32, **keys}
-    method = registry()[name].settings(name=name, algorithm=name, **given)
+def compare(method: Settings, data: VerticalData, fault: Fault) -> None:
+    """The weights and the metrics with and without the device."""
     delays = Delays(latency=0.01)
-    here = stacked(method, data, fault=LOST, delays=delays)
+    here = stacked(method, data, fault=fault, delays=delays)
     with pretended_cuda(), computing_on("cuda"):
-        there = stacked(method, data, fault=LOST, delays=delays)
+        there = stacked(method, data, fault=fault, delays=delays)
     for party, tensors in here.weights.items():
         for key, value in tensors.items():
             assert torch.equal(value, there.weights[party][key]), (party, key)
     assert here.metrics == there.metrics
+
+
+@pytest.mark.parametrize(("name", "keys", "fault"), CASES, ids=str)
+def test_a_method_computes_on_one_device_and_as_on_the_cpu(
+    name: str, keys: dict[str, Any], fault: Fault
+) -> None:
+    given = {**BRIEF.get(name, {}), "epochs": 1, "batch": 32, **keys}
+    method = registry()[name].settings(name=name, algorithm=name, **given)
+    compare(method, load(DataSpec(dataset="digits", rows=60), seed=0), fault)
+
+
+@pytest.mark.parametrize("spec", OTHER_GOALS, ids=lambda spec: spec.dataset)
+def test_numbers_and_weighted_classes_are_learnt_on_one_device(spec: DataSpec) -> None:
+    method = registry()["splitnn"].settings(name="x", algorithm="splitnn", epochs=1)
+    compare(method, load(spec, seed=0), LINKS)
 
 
 @pytest.mark.parametrize("name", registry())
