@@ -1,8 +1,8 @@
 """`python -m bench [name …] [--json] [--keep FILE]`: run benchmarks, print figures beside their
 targets.
 
-Without a name all are run but `chaos`, which takes hours, `storms`, a quarter of an hour, and
-`tables`, which writes 5 GB, and `raw`, ten minutes.
+Without a name all are run but `chaos`, which takes hours, `storms`, a quarter of an hour, `ray`,
+which needs Ray and network namespaces, `tables`, which writes 5 GB, and `raw`, ten minutes.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from bench import (
     processes,
     proximal,
     raw_tables,
+    ray_runs,
     restarts,
     serving,
     storms,
@@ -57,17 +58,19 @@ BENCHMARKS: dict[str, Callable[[], list[Figure]]] = {
     "processes": processes.run,
     "restarts": restarts.run,
     "serve": serving.run,
+    "ray": ray_runs.run,
     "chaos": chaos.run,
     "storms": storms.run,
     "tables": large_tables.run,
     "raw": raw_tables.run,
 }
-LONG = ("chaos", "storms", "tables", "raw")
+ONLY_BY_NAME = ("chaos", "storms", "ray", "tables", "raw")
 TABLES: dict[str, Callable[[list[Figure]], Table]] = {
     "client": client_time.table,
     "processes": processes.table,
     "restarts": restarts.table,
     "serve": processes.table,
+    "ray": restarts.table,
     "chaos": chaos.table,
     "storms": storms.table,
     "tables": large_tables.table,
@@ -94,7 +97,7 @@ def main() -> None:
     progress = Console(stderr=True)
     figures: list[Figure] = []
     failed = False
-    for name in arguments.names or [name for name in BENCHMARKS if name not in LONG]:
+    for name in arguments.names or [name for name in BENCHMARKS if name not in ONLY_BY_NAME]:
         try:
             with progress.status(name):
                 figures += chaos.run(arguments.keep) if name == "chaos" else BENCHMARKS[name]()

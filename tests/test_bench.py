@@ -28,6 +28,8 @@ from bench import (
     processes,
     proximal,
     raw_tables,
+    ray_nodes,
+    ray_runs,
     restarts,
     serving,
     storms,
@@ -63,6 +65,7 @@ SMALL: dict[str, tuple[ModuleType, dict[str, Any]]] = {
     "processes": (processes, {"ROWS": 256, "EPOCHS": 2, "REPEATS": 1, "TRIPS": 5, "SIZE": 800}),
     "restarts": (restarts, {"PARTIES": 2, "KILLS": 1, "EVERY": 0.5}),
     "serve": (serving, {"RATE": 50, "REQUESTS": 60, "REPEATS": 1}),
+    "ray": (ray_runs, {"SHORT": 3, "KILLED": {}}),
     "chaos": (chaos, {"METHODS": ONE_METHOD, "CALM": 1, "SEEDS": 1, "LEAST": 0}),
     "storms": (storms, {"STORMS": 1, "LED_TWICE": 1}),
     "raw": (raw_tables, {"ROWS": 200, "SEEDS": (0,), "EPOCHS": 1, "CREDIT_ROWS": 500}),
@@ -78,6 +81,8 @@ def printed(table: Table) -> str:
 
 @pytest.mark.parametrize("name", __main__.BENCHMARKS)
 def test_a_benchmark_runs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if name == "ray" and (reason := ray_nodes.unavailable()):
+        pytest.skip(reason)
     module, constants = SMALL[name]
     for constant, value in constants.items():
         monkeypatch.setattr(module, constant, value)

@@ -11,6 +11,7 @@ from typing import Any
 from colonnade.common.explanations import Explanation
 from colonnade.experiments.config import Experiment, parse_experiment, read_experiment
 from colonnade.experiments.embedding_map import MapKind
+from colonnade.experiments.engine import engine_of
 from colonnade.experiments.explain import Ask, explain_folder
 from colonnade.experiments.runner import Observer, Outcome, run_experiment
 from colonnade.learning.coalitions import ORDERS
@@ -20,7 +21,9 @@ def run(
     experiment: str | os.PathLike[str] | Mapping[str, Any] | Experiment,
     *,
     out: str | os.PathLike[str] | None = None,
-    jobs: int = 1,
+    jobs: int | None = None,
+    engine: str = "local",
+    address: str | None = None,
     set: Sequence[str] = (),
     fresh: bool = False,
     observer: Observer | None = None,
@@ -29,9 +32,12 @@ def run(
     """Run an experiment: a TOML file, a table of the same shape, or an `Experiment`.
 
     `out` is the output folder (a temporary one if not given), `set` overrides keys
-    (`"data.parties=8"`). `track` names trackers: `"tensorboard"`, `"mlflow"`. The outcome holds the
-    results; `outcome.report()` writes the page.
+    (`"data.parties=8"`). `engine="ray"` runs on the machines of a Ray cluster, whose head has the
+    `address`; `jobs` are runs at a time (1 on this machine, one per processor of a cluster).
+    `track` names trackers: `"tensorboard"`, `"mlflow"`. The outcome holds the results;
+    `outcome.report()` writes the page.
     """
+    where = engine_of(engine, address, jobs)
     source = "experiment"
     if isinstance(experiment, Mapping):
         experiment = parse_experiment(experiment, source, overrides=set)
@@ -40,7 +46,7 @@ def run(
         experiment = read_experiment(Path(experiment), set)
     folder = Path(out) if out is not None else Path(tempfile.mkdtemp(prefix="colonnade-"))
     return run_experiment(
-        experiment, folder, jobs=jobs, fresh=fresh, observer=observer, source=source, track=track
+        experiment, folder, engine=where, fresh=fresh, observer=observer, source=source, track=track
     )
 
 

@@ -20,6 +20,7 @@ from torch import Tensor
 from colonnade.algorithms.cvfl_settings import CVFLSettings
 from colonnade.algorithms.cvfl_stored import Stored, numbered
 from colonnade.algorithms.cvfl_time import A_STEP, lagging, slowed
+from colonnade.common.devices import to_device
 from colonnade.common.seeds import seeded
 from colonnade.data import VerticalData
 from colonnade.learning import (
@@ -133,13 +134,13 @@ class CVFL(Algorithm):
     def join(self, net: Network, data: VerticalData) -> None:
         holders = self.set.holders(self.task)
         how, task = self.set.label_split, self.task
-        rows = [torch.zeros(0, dtype=torch.int64) for _ in holders]
+        rows, y = [torch.zeros(0, dtype=torch.int64) for _ in holders], to_device(data.train.y)
         if not self.labels_are_told:
-            rows = split_labels(data.train.y, task.classes, holders, how, task.seed)
+            rows = split_labels(y, task.classes, holders, how, task.seed)
         pairs = zip(rows, self.active.parties, strict=False)
         self.programs = [Rows(own, party) for own, party in pairs]
         if self.set.single:
-            seen = data.train.y[rows[0]].unique().tolist()
+            seen = y[rows[0]].unique().tolist()
             self.unseen = [label for label in range(task.classes) if label not in seen]
         super().join(net, data)
 

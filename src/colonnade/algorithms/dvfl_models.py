@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from colonnade.common.devices import to_device
 from colonnade.common.seeds import torch_stream
 from colonnade.learning import make_head
 from colonnade.learning.objectives import OBJECTIVES, UNSUPERVISED, Objective, Pupils
@@ -97,7 +98,8 @@ class OwnerModels:
         if not self.set.dropout:
             return x
         stream = torch_stream(self.models.task.seed, "owner", "dropout", round)
-        kept = torch.rand(x.shape[1], len(self.offered), generator=stream) >= self.set.dropout
+        drawn = torch.rand(x.shape[1], len(self.offered), generator=stream, device="cpu")
+        kept = to_device(drawn) >= self.set.dropout
         wide = kept.repeat_interleave(torch.tensor(self.offered), 1)
         return x * torch.cat([wide, kept], 1)
 

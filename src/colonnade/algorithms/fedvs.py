@@ -21,6 +21,7 @@ from colonnade.algorithms.fedvs_server import Opener
 from colonnade.algorithms.fedvs_settings import FedVSSettings
 from colonnade.algorithms.fedvs_shares import TAG, Shares
 from colonnade.algorithms.fedvs_told import Progress, Told
+from colonnade.common.devices import to_device
 from colonnade.common.seeds import torch_stream
 from colonnade.learning import Algorithm, Columns, Exchange, LabelHolder, Numbers, Part, Task
 from colonnade.learning.segments import CodedBatch, CodedBatches, CodedInOrder, Segments
@@ -302,7 +303,8 @@ class FedVS(Algorithm):
         for i, n in enumerate(self.here):
             if round is not None:
                 stream = torch_stream(self.task.seed, self.clients.parties[n], "rounding", round)
-                chance[i].uniform_(generator=stream)
+                drawn = torch.empty(chance[i].shape, device="cpu").uniform_(generator=stream)
+                chance[i] = to_device(drawn)
         self.field.check_models(weights, self.largest, self.names)
         return self.field.models.rounded(weights, chance)
 

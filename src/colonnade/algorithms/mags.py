@@ -21,6 +21,7 @@ from torch import Tensor
 from colonnade.algorithms.answers import Answers, metrics
 from colonnade.algorithms.mags_models import MAGSModels
 from colonnade.algorithms.mags_names import written_out
+from colonnade.common.devices import to_device
 from colonnade.common.seeds import numpy_stream, torch_stream
 from colonnade.errors import InputError
 from colonnade.learning import (
@@ -198,8 +199,9 @@ class MAGS(Leaderless):
         links = net.links(self.aggregators, self.devices)  # by device: whom it sends to
         columns = 1 if self.set.dropout_kind == "party" else links.shape[1]
         stream = torch_stream(self.task.seed, "dropout", net.round)
-        draw = torch.rand(len(self.devices), columns, generator=stream) >= self.set.dropout
-        return net.pick(self.devices, draw | torch.from_numpy(links.own))
+        drawn = torch.rand(len(self.devices), columns, generator=stream, device="cpu")
+        kept = (drawn >= self.set.dropout) | torch.from_numpy(links.own)
+        return net.pick(self.devices, to_device(kept))
 
     async def validate(self, net: Network) -> Any:
         """Loss and deciding metric of every aggregator by itself. [aggregators here, 2]"""

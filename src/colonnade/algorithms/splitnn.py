@@ -13,6 +13,7 @@ from typing import Annotated, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
+from colonnade.common.devices import to_device
 from colonnade.common.seeds import torch_stream
 from colonnade.errors import InputError
 from colonnade.learning import (
@@ -132,7 +133,8 @@ class SplitNN(Algorithm):
         if not self.set.dropout:
             return torch.ones(1, len(self.clients), dtype=torch.bool)
         stream = torch_stream(self.task.seed, "server", "dropout", net.round)
-        return torch.rand(1, len(self.clients), generator=stream) >= self.set.dropout
+        drawn = torch.rand(1, len(self.clients), generator=stream, device="cpu")
+        return to_device(drawn) >= self.set.dropout
 
     def filled(self, inbox: Inbox, rows: Tensor) -> Inbox:
         """`buffer`: a client's newest message, whatever rows it was for; `stale`: its newest for

@@ -11,8 +11,8 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from colonnade.cli.experiments import cores, show_failures, watched
-from colonnade.cli.options import Fresh, Jobs, Json, Out, Set, print_json
+from colonnade.cli.experiments import engine_maker, show_failures, watched
+from colonnade.cli.options import Address, EngineName, Fresh, Jobs, Json, Out, Set, print_json
 
 if TYPE_CHECKING:
     from colonnade.experiments.compare.present import Shown
@@ -43,6 +43,8 @@ def compare(
         Path | None, typer.Option(help="Write the page to this file as Markdown, too.")
     ] = None,
     jobs: Jobs = None,
+    engine: EngineName = "local",
+    address: Address = None,
     fresh: Fresh = False,
     as_json: Json = False,
 ) -> None:
@@ -63,6 +65,7 @@ def compare(
     from colonnade.experiments.compare.study import read_source
     from colonnade.experiments.markdown import commit
 
+    where = engine_maker(jobs, engine, address)
     name = slug(str(read_source(file, set_ or ())["name"]))
     folder = out or Path("runs") / f"{name}-compared"
     console = Console(stderr=as_json)
@@ -73,7 +76,7 @@ def compare(
             epochs=epochs,
             only=only or (),
             overrides=set_ or (),
-            jobs=jobs or cores(),
+            engine=where(),
             fresh=fresh,
             observer=bar,
             command=" ".join(["colonnade", *sys.argv[1:]]),

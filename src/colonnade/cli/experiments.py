@@ -14,9 +14,20 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from colonnade.cli.options import Fresh, Jobs, Json, Out, Set, Track, print_json
+from colonnade.cli.options import (
+    Address,
+    EngineName,
+    Fresh,
+    Jobs,
+    Json,
+    Out,
+    Set,
+    Track,
+    print_json,
+)
 
 if TYPE_CHECKING:
+    from colonnade.experiments.engine import Engine
     from colonnade.experiments.progress import Bar
     from colonnade.experiments.reproduce.run import Reproduced
 
@@ -31,13 +42,15 @@ def demo(out: Out = None, jobs: Jobs = None, fresh: Fresh = False, as_json: Json
 
     with resources.as_file(resources.files("colonnade.experiments") / "demo.toml") as path:
         experiment = read_experiment(path)
-    _run(experiment, out or Path("colonnade-demo"), jobs, fresh, as_json, "demo")
+    _run(experiment, out or Path("colonnade-demo"), engine_maker(jobs), fresh, as_json, "demo")
 
 
 def run(
     file: Annotated[Path, typer.Argument(help="The experiment file (TOML).", metavar="FILE.toml")],
     out: Out = None,
     jobs: Jobs = None,
+    engine: EngineName = "local",
+    address: Address = None,
     set_: Set = None,
     track: Track = None,
     fresh: Fresh = False,
@@ -56,9 +69,10 @@ def run(
     from colonnade.common.results import slug
     from colonnade.experiments.config import read_experiment
 
+    where = engine_maker(jobs, engine, address)
     experiment = read_experiment(file, set_ or [])
     folder = out or Path("runs") / slug(experiment.name)
-    _run(experiment, folder, jobs, fresh, as_json, str(file), track or ())
+    _run(experiment, folder, where, fresh, as_json, str(file), track or ())
 
 
 def reproduce(
@@ -80,6 +94,8 @@ def reproduce(
         typer.Option(help="Write NAME.md to this folder, too: a page of documentation."),
     ] = None,
     jobs: Jobs = None,
+    engine: EngineName = "local",
+    address: Address = None,
     fresh: Fresh = False,
     as_json: Json = False,
 ) -> None:
@@ -97,10 +113,11 @@ def reproduce(
     names = [] if name == ALL else [find(name).name]
     folder = out or Path("runs") / ("reproductions" if name == ALL else f"{name}-{scale}")
     console = Console(stderr=as_json)
+    if scale == "smoke" and engine == "local":
+        jobs = jobs or 1  # runs of a tenth of a second are over before a worker process has begun
+    where = engine_maker(jobs, engine, address)
     with watched(folder, console) as bar:
-        # Runs of a tenth of a second are over before a worker process has begun.
-        jobs = jobs or (1 if scale == "smoke" else cores())
-        options: Any = {"jobs": jobs, "fresh": fresh, "observer": bar}
+        options: Any = {"engine": where(), "fresh": fresh, "observer": bar}
         if names:
             from colonnade.experiments.reproduce.run import reproduce as work
 
@@ -191,7 +208,7 @@ def datasets(as_json: Json = False) -> None:
 def _run(
     experiment: Any,
     folder: Path,
-    jobs: int | None,
+    engine: Callable[[], Engine],
     fresh: bool,
     as_json: bool,
     source: str,
@@ -204,7 +221,7 @@ def _run(
         outcome = run_experiment(
             experiment,
             folder,
-            jobs=jobs or cores(),
+            engine=engine(),
             fresh=fresh,
             observer=bar,
             source=source,
@@ -236,6 +253,26 @@ def watched(folder: Path, console: Console) -> Iterator[Bar]:
 
 def cores() -> int:
     return os.cpu_count() or 1
+
+
+def engine_maker(
+    jobs: int | None, name: Literal["local", "ray"] = "local", address: str | None = None
+) -> Callable[[], Engine]:
+    """Makes the engine that the options ask for. The address of a cluster is checked at once:
+    before torch is imported and data are read."""
+    if name == "ray":
+        from colonnade.experiments.ray_address import check_address
+
+        check_address(address)
+    elif jobs is None:
+        jobs = cores()
+
+    def make() -> Engine:
+        from colonnade.experiments.engine import engine_of
+
+        return engine_of(name, address, jobs)
+
+    return make
 
 
 def _show(outcome: Any, page: Path | None, console: Console) -> None:

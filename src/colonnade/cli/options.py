@@ -4,13 +4,29 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]
 Jobs = Annotated[
-    int | None, typer.Option("--jobs", "-j", min=1, help="Runs at a time. Default: one per core.")
+    int | None,
+    typer.Option(
+        "--jobs", "-j", min=1, help="Runs at a time. Default: one per core (of the cluster)."
+    ),
+]
+EngineName = Annotated[
+    Literal["local", "ray"],
+    typer.Option("--engine", help="Where the runs are: on this machine, or on a Ray cluster."),
+]
+Address = Annotated[
+    str | None,
+    typer.Option(
+        "--address",
+        metavar="HOST:PORT",
+        help="With --engine ray: the cluster's head. Default: RAY_ADDRESS, or the cluster of this "
+        "machine.",
+    ),
 ]
 Out = Annotated[
     Path | None,

@@ -24,6 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from colonnade.common.devices import to_device
 from colonnade.common.randomness import Randomness
 from colonnade.errors import InputError
 
@@ -85,9 +86,8 @@ class Field:
             for row in np.unique(np.nonzero(bad)[0]).tolist():
                 drawn[row, bad[row]] = sources[row].words(int(bad[row].sum())) >> shift
         # Modulo 2³², as which two's complement reads a difference below 0.
-        return torch.from_numpy((drawn - np.uint32(self.largest)).view(np.int32)).view(
-            len(sources), *shape
-        )
+        elements = torch.from_numpy((drawn - np.uint32(self.largest)).view(np.int32))
+        return to_device(elements.view(len(sources), *shape))
 
     # -- arithmetic -------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from colonnade.coding.field import Field
 from colonnade.coding.reed_solomon import wrong_positions
+from colonnade.common.devices import to_device
 from colonnade.common.randomness import Randomness
 from colonnade.errors import InputError, Unanswerable
 
@@ -153,7 +154,7 @@ class LagrangeCode:
         at = tuple(self.alphas[n] for n in who)
         known, spare = combined.split([self.threshold, len(who) - self.threshold])
         onto = interpolation(self.field, at[: self.threshold], at[self.threshold :])
-        if torch.equal(self.field.matmul(onto, known), spare):
+        if torch.equal(self.field.matmul(to_device(onto), known), spare):
             return []  # nearly always: what follows takes milliseconds
         values = combined[:, 0].tolist()
         found = wrong_positions(at, values, self.threshold, self.field.prime)
@@ -166,7 +167,7 @@ class LagrangeCode:
 
     def _map(self, matrix: Tensor, values: Tensor) -> Tensor:
         """A linear map over the first axis."""
-        mapped = self.field.map(matrix, values.reshape(len(values), -1))
+        mapped = self.field.map(to_device(matrix), values.reshape(len(values), -1))
         return mapped.reshape(len(matrix), *values.shape[1:])
 
 
@@ -182,7 +183,7 @@ def interpolation(field: Field, at: tuple[int, ...], onto: tuple[int, ...]) -> T
         rows.append(
             [above * field.inverse((z - x) * d) % p for x, d in zip(at, below, strict=True)]
         )
-    return field.reduced(torch.tensor(rows, dtype=torch.int64))
+    return field.reduced(torch.tensor(rows, dtype=torch.int64, device="cpu"))
 
 
 def most_partitions(clients: int, colluders: int, degree: int = 2) -> int:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
+
+from colonnade.common.devices import on_cpu
 
 if TYPE_CHECKING:
     import torch
@@ -23,7 +26,7 @@ def seed_of(root: int, *names: str | int) -> int:
 def torch_stream(root: int, *names: str | int) -> torch.Generator:
     import torch
 
-    return torch.Generator().manual_seed(seed_of(root, *names))
+    return torch.Generator("cpu").manual_seed(seed_of(root, *names))
 
 
 def numpy_stream(root: int, *names: str | int) -> np.random.Generator:
@@ -31,9 +34,11 @@ def numpy_stream(root: int, *names: str | int) -> np.random.Generator:
 
 
 def seeded(seed: int, make: Callable[..., T], *args: object) -> T:
-    """Call `make` with torch's global random stream seeded, and restore that stream afterwards."""
+    """Call `make` with torch's global random stream seeded, and restore that stream afterwards. On
+    the CPU, whichever device is in use: its stream gives the same numbers everywhere."""
     import torch
 
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)  # torch.manual_seed: 100 times slower
-        return make(*args)
+        with nullcontext() if on_cpu() else torch.device("cpu"):
+            return make(*args)

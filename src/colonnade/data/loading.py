@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -27,9 +28,18 @@ from colonnade.errors import InputError
 AnyScaler = Scaler | Preprocessing
 
 
-def load(spec: DataSpec, seed: int) -> VerticalData:
-    """The data set of an experiment. Equal specs and seeds give equal data in every process."""
-    raw, split, parties = _read(spec)
+class Source(NamedTuple):
+    """The rows as they were read, and what to do with them unless the spec says it."""
+
+    raw: Raw
+    split: Split
+    parties: int
+
+
+def load(spec: DataSpec, seed: int, source: Source | None = None) -> VerticalData:
+    """The data set of an experiment. Equal specs and seeds give equal data in every process.
+    `source`: what `read_source` gave, where the file is not to be read again."""
+    raw, split, parties = source or read_source(spec)
     check_metric(spec.metric, spec.weights, raw.classes, "data.")
     parts = _partition(raw, spec, split, parties)
     chosen = split_rows(
@@ -93,15 +103,15 @@ def from_arrays(
     return replace(_distribute(raw, parts, chosen), metric=metric, weights=weights)
 
 
-def _read(spec: DataSpec) -> tuple[Raw, Split, int]:
-    """The rows, and the split and the number of parties to use unless the file names them."""
+def read_source(spec: DataSpec) -> Source:
+    """Reads the rows from the data folder or from a file."""
     if spec.dataset is not None:
         known = datasets.entry(spec.dataset)
-        return datasets.load_raw(spec.dataset, spec.goal), known.split, known.parties
+        return Source(datasets.load_raw(spec.dataset, spec.goal), known.split, known.parties)
     raw = tables.read(spec)
     if raw.shape is None:
-        return raw, "views", len(raw.shapes)
-    return raw, "bands" if len(raw.shape) == 3 else "columns", 2
+        return Source(raw, "views", len(raw.shapes))
+    return Source(raw, "bands" if len(raw.shape) == 3 else "columns", 2)
 
 
 def _partition(raw: Raw, spec: DataSpec, split: Split, parties: int) -> Partition:

@@ -19,6 +19,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
 
 from colonnade.algorithms.method_table import parse_method
+from colonnade.common.devices import computing_on
 from colonnade.common.metric_names import Weights
 from colonnade.common.processes import one_thread
 from colonnade.data import VerticalData, from_arrays
@@ -79,7 +80,7 @@ class VFLEstimator(BaseEstimator):
         """Train over the parties; whole numbers in y are classes."""
         settings, fault, seed = self._settings(), self._fault(), self._seed()
         data = self._deal(X, y, seed, weights)
-        with one_thread():
+        with one_thread(), computing_on(settings.device):
             algorithm, net = build(settings, data, seed, fault=fault)
             curve = Curve(net)
             algorithm.training.watch = self._watch(curve)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from colonnade.algorithms import registry
+from colonnade.common.devices import computing_on
 from colonnade.data import Rows, VerticalData
 from colonnade.errors import ColonnadeError
 from colonnade.experiments.run import drive
@@ -31,7 +32,10 @@ class Trained:
 
     @classmethod
     def of(cls, algorithm: Algorithm, data: VerticalData, fault: Fault) -> Trained:
-        weights = {name: stack.snapshot() for name, (_, stack) in algorithm.stacks.items()}
+        weights = {
+            name: [{k: v.cpu() for k, v in member.items()} for member in stack.snapshot()]
+            for name, (_, stack) in algorithm.stacks.items()
+        }
         values = (v for members in weights.values() for state in members for v in state.values())
         if not all(bool(value.isfinite().all()) for value in values):
             raise ColonnadeError("the weights are not finite numbers any more; try a smaller lr")
@@ -41,6 +45,10 @@ class Trained:
 
     def answers(self, x: NDArray[Any]) -> Tensor:
         """Logits, or numbers in the unit of the label. [rows, outputs]"""
+        with computing_on(self.settings.device):
+            return self._answers(x).cpu()
+
+    def _answers(self, x: NDArray[Any]) -> Tensor:
         algorithm = registry()[self.settings.algorithm](self.settings, self.task)
         net = StackedNetwork(algorithm.world(fault=self.fault))
         unknown = torch.zeros(len(x), dtype=torch.int64)  # labels: prediction does not read them

@@ -17,10 +17,12 @@ import torch
 
 from colonnade.algorithms import registry
 from colonnade.common.curves import write_curves
+from colonnade.common.devices import computing_on
 from colonnade.common.processes import one_thread
 from colonnade.common.results import Result, write_lines
 from colonnade.common.tracking import Tracked, Tracking
 from colonnade.data import VerticalData, load
+from colonnade.data.loading import Source
 from colonnade.data.preprocessing import Preprocessing
 from colonnade.errors import ColonnadeError
 from colonnade.experiments.config import Experiment
@@ -100,13 +102,17 @@ def train_and_test(
     folder: Path,
     progress: Progress = lambda share: None,
     track: Sequence[str] = (),
+    source: Source | None = None,
 ) -> list[Result | ColonnadeError]:
     """Train the models of these runs once, test each run, and write curves, ledgers and models. The
     caller writes the results. `specs`: runs that train the same models. `track`: with which
-    trackers; see tracking.py."""
+    trackers; see tracking.py. `source`: the rows, if they were read already."""
     tracking = Tracking(track, tracked(experiment, specs, folder))
     try:
-        results = _train_and_test(experiment, specs, folder, progress, tracking)
+        data = load(experiment.data, specs[0].seed, source)
+        warm_up()
+        with computing_on(specs[0].settings.device):
+            results = _train_and_test(experiment, specs, folder, progress, tracking, data)
     except BaseException as error:
         tracking.end({}, f"{type(error).__name__}: {error}")
         raise
@@ -120,10 +126,9 @@ def _train_and_test(
     folder: Path,
     progress: Progress,
     tracking: Tracking,
+    data: VerticalData,
 ) -> list[Result | ColonnadeError]:
     first = specs[0]
-    data = load(experiment.data, first.seed)
-    warm_up()
     started = time.perf_counter()
     facts = {"topology": experiment.network.graph, "delays": experiment.network.delays}
     algorithm, net = build(first.settings, data, first.seed, fault=first.fault, **facts)

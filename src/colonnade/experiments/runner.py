@@ -4,25 +4,16 @@ stopped."""
 from __future__ import annotations
 
 import logging
-import multiprocessing
 import shutil
-import signal
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
 
-import msgspec
-
-from colonnade.algorithms import is_local
 from colonnade.common.curves import CURVES
 from colonnade.common.explanations import EXPLANATIONS
 from colonnade.common.live import LIVE
-from colonnade.common.processes import die_with_parent, one_thread
+from colonnade.common.processes import one_thread
 from colonnade.common.results import (
     CONFIG,
     FAILURES,
@@ -33,60 +24,19 @@ from colonnade.common.results import (
     append_failure,
     append_result,
     read_results,
-    slug,
     write_results,
 )
 from colonnade.common.toml import prefixed
 from colonnade.common.tracking import MLFLOW, TENSORBOARD, check_trackers
-from colonnade.common.user_code import FACTORIES
 from colonnade.data import load
 from colonnade.errors import ColonnadeError, InputError
-from colonnade.experiments.config import Experiment, parse_experiment
-from colonnade.experiments.run import RunSpec, attempted, build, train_and_test
+from colonnade.experiments.config import Experiment
+from colonnade.experiments.engine import Engine, NoObserver, Observer, Setting, engine_of
+from colonnade.experiments.grid import Run, bundles, grid
+from colonnade.experiments.run import build
 from colonnade.learning.task import Task
-from colonnade.models.factories import Factory
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Run:
-    """A run by the numbers of its method and fault in the experiment: few bytes for a worker
-    process."""
-
-    method: int
-    fault: int
-    seed: int
-    name: str  # of its files
-
-    def spec(self, experiment: Experiment) -> RunSpec:
-        method, fault = experiment.methods[self.method], experiment.faults[self.fault]
-        return RunSpec(method, fault, self.seed, self.name)
-
-    def key(self, experiment: Experiment) -> tuple[str, str, int]:
-        spec = self.spec(experiment)
-        return spec.settings.name, spec.fault.name, spec.seed
-
-    def title(self, experiment: Experiment) -> str:
-        method, fault, seed = self.key(experiment)
-        return f"{method} · {fault} · seed {seed}"
-
-
-Bundle = tuple[Run, ...]  # runs that train the same models
-
-
-class Observer(Protocol):
-    """Is told the progress of the runs: a progress bar, or `NoObserver`."""
-
-    def begin(self, total: int, done: int) -> None: ...
-    def advance(self, run: str, share: float) -> None: ...
-    def finish(self, run: str) -> None: ...
-
-
-class NoObserver:
-    def begin(self, total: int, done: int) -> None: ...
-    def advance(self, run: str, share: float) -> None: ...
-    def finish(self, run: str) -> None: ...
 
 
 @dataclass
@@ -104,50 +54,24 @@ class Outcome:
         return write_report(self.folder)
 
 
-def grid(experiment: Experiment) -> list[Run]:
-    """All runs, in the order of the file: methods, then faults, then seeds."""
-    runs: list[Run] = []
-    for m, method in enumerate(experiment.methods):
-        for f, fault in enumerate(experiment.faults):
-            name = f"{slug(method.name)}.{slug(fault.name)}"
-            if any(
-                run.name.startswith(f"{name}.") and (run.method, run.fault) != (m, f)
-                for run in runs
-            ):
-                name = f"{name}.{m}-{f}"
-            runs += [Run(m, f, seed, f"{name}.{seed}") for seed in experiment.seeds]
-    return runs
-
-
-def bundles(experiment: Experiment, runs: Sequence[Run]) -> list[Bundle]:
-    """The runs, grouped by their training: runs that differ only in faults or settings of
-    predictions share one training."""
-    alike: list[tuple[Any, list[Run]]] = []
-    for run in runs:
-        training = run.spec(experiment).training
-        known = next((group for key, group in alike if key == training), None)
-        if known is None:
-            alike.append((training, [run]))
-        else:
-            known.append(run)
-    return [tuple(group) for _, group in alike]
-
-
 def run_experiment(
     experiment: Experiment,
     folder: Path,
     *,
     jobs: int = 1,
+    engine: Engine | None = None,
     fresh: bool = False,
     observer: Observer | None = None,
     source: str = "experiment",
     track: Sequence[str] = (),
 ) -> Outcome:
-    """Run what is not done yet. Finished runs are safe at any moment. `source`: named in errors.
-    `track`: "tensorboard", "mlflow"; see tracking.py."""
-    if jobs < 1:
-        raise InputError(f"jobs = {jobs}: expected 1 or more")
+    """Run what is not done yet. Finished runs are safe at any moment. `engine`: where; without it,
+    on this machine, `jobs` runs at a time. `source`: named in errors. `track`: "tensorboard",
+    "mlflow"; see tracking.py."""
+    engine = engine or engine_of("local", jobs=jobs)
+    setting = Setting(experiment, folder, tuple(track))
     check_trackers(track)
+    engine.check(setting)
     try:
         for caution in check(experiment):
             log.warning("%s", caution)
@@ -175,11 +99,7 @@ def run_experiment(
             append_failure(folder, Failure(run.title(experiment), str(outcome)))
         observer.finish(run.name)
 
-    if jobs == 1 or len(work) == 1 or not portable(experiment):
-        _inline(Setting(experiment, folder, track), work, observer, keep)
-    else:
-        setting = Setting(experiment, folder, track)
-        _in_processes(setting, work, min(jobs, len(work) or 1), observer, keep)
+    engine.run(setting, work, observer, keep)
     with suppress(OSError):
         (folder / LIVE).rmdir()  # empty, unless another command works there
     ordered = [finished[key] for run in runs if (key := run.key(experiment)) in finished]
@@ -235,114 +155,3 @@ def prepare(experiment: Experiment, folder: Path, fresh: bool) -> None:
         config.write_text(text, encoding="utf-8")
     except OSError as error:
         raise InputError(f"{folder}: cannot be written ({error.strerror})") from error
-
-
-@dataclass(frozen=True)
-class Setting:
-    """What all runs have in common."""
-
-    experiment: Experiment
-    folder: Path
-    track: Sequence[str]
-
-
-def _inline(
-    setting: Setting,
-    work: Sequence[Bundle],
-    observer: Observer,
-    keep: Callable[[Run, Result | ColonnadeError], None],
-) -> None:
-    for runs in work:
-        tell = lambda share, name=runs[0].name: observer.advance(name, share)  # noqa: E731
-        for run, outcome in zip(runs, _attempt(setting, runs, tell), strict=True):
-            keep(run, outcome)
-
-
-def _in_processes(
-    setting: Setting,
-    work: Sequence[Bundle],
-    jobs: int,
-    observer: Observer,
-    keep: Callable[[Run, Result | ColonnadeError], None],
-) -> None:
-    context = multiprocessing.get_context("spawn")
-    news: Any = context.Queue()
-    config = msgspec.json.encode(setting.experiment.table())
-    facts = (config, str(setting.folder), tuple(setting.track), news)
-    pool = ProcessPoolExecutor(jobs, context, _start_worker, facts)
-    try:
-        with _ignoring_ctrl_c():  # workers ignore it from their start: the parent handles it
-            futures: dict[Future[Any], Bundle] = {pool.submit(_work, runs): runs for runs in work}
-        pending = set(futures)
-        while pending:
-            done, pending = wait(pending, timeout=0.2, return_when=FIRST_COMPLETED)
-            for name, share in _drain(news):
-                observer.advance(name, share)
-            for future in sorted(done, key=lambda future: future.exception() is not None):
-                for run, outcome in zip(futures[future], _outcomes(future), strict=True):
-                    keep(run, outcome)
-    except BaseException:
-        for process in list((pool._processes or {}).values()):
-            process.terminate()
-        pool.shutdown(wait=False, cancel_futures=True)
-        raise
-    pool.shutdown()
-
-
-@contextmanager
-def _ignoring_ctrl_c() -> Iterator[None]:
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread may set signals
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def _outcomes(future: Future[Any]) -> Sequence[Result | ColonnadeError]:
-    try:
-        return future.result()
-    except BrokenProcessPool as error:
-        raise ColonnadeError(
-            "a worker process died (out of memory?); the same command goes on. A Python script "
-            'that uses several jobs must call colonnade under `if __name__ == "__main__":`'
-        ) from error
-
-
-def _drain(queue: Any) -> Iterator[tuple[str, float]]:
-    while not queue.empty():
-        yield queue.get()
-
-
-_worker: dict[str, Any] = {}
-
-
-def _start_worker(config: bytes, folder: str, track: Sequence[str], news: Any) -> None:
-    die_with_parent()
-    experiment = parse_experiment(msgspec.json.decode(config), "experiment")
-    _worker.update(setting=Setting(experiment, Path(folder), track), news=news)
-
-
-def _work(runs: Bundle) -> Sequence[Result | ColonnadeError]:
-    news = _worker["news"]
-    tell = lambda share: news.put((runs[0].name, share))  # noqa: E731
-    return _attempt(_worker["setting"], runs, tell)
-
-
-def _attempt(
-    setting: Setting, runs: Bundle, progress: Callable[[float], None]
-) -> Sequence[Result | ColonnadeError]:
-    experiment, folder = setting.experiment, setting.folder
-    specs = [run.spec(experiment) for run in runs]
-    outcome = attempted(lambda: train_and_test(experiment, specs, folder, progress, setting.track))
-    return [outcome] * len(runs) if isinstance(outcome, ColonnadeError) else outcome
-
-
-def portable(experiment: Experiment) -> bool:
-    """Whether another process can build the experiment from its file: functions and algorithms that
-    are defined only in this process cannot be sent there."""
-    models = [getattr(m, key, None) for m in experiment.methods for key in FACTORIES]
-    unknown = any(callable(model) and not isinstance(model, Factory) for model in models)
-    return not unknown and not any(is_local(m.algorithm) for m in experiment.methods)

@@ -22,6 +22,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
+from colonnade.common.devices import to_device
 from colonnade.common.files import replacing
 from colonnade.common.user_code import Source, changes
 from colonnade.errors import ColonnadeError, InputError
@@ -58,7 +59,9 @@ def write(
 
 def copies(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """Copies of the tensors, which can be written while the originals change."""
-    return {name: value.detach().contiguous().clone() for name, value in tensors.items()}
+    return {
+        name: value.detach().contiguous().to("cpu", copy=True) for name, value in tensors.items()
+    }
 
 
 def _write(path: Path, whole: dict[str, Tensor], facts: dict[str, Any], durable: bool) -> None:
@@ -76,7 +79,8 @@ def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         return None
     try:
         with safetensors.safe_open(path, "pt") as file:  # pyright: ignore[reportPrivateImportUsage]
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            names = list(file.keys())
+            tensors = {name: to_device(file.get_tensor(name)) for name in names}
             return tensors, json.loads((file.metadata() or {})["facts"])
     except (OSError, safetensors.SafetensorError, KeyError, ValueError) as error:
         raise InputError(f"{path}: not a checkpoint ({error}); {START_OVER}") from error

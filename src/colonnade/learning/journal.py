@@ -14,6 +14,7 @@ from pathlib import Path
 
 import safetensors.torch
 
+from colonnade.common.devices import to_device
 from colonnade.errors import InputError
 from colonnade.learning.state import Tensors
 
@@ -81,7 +82,7 @@ class Journal:
             if len(entry) < size or at > length:
                 raise InputError(f"{path}: is shorter than its checkpoint says")
             try:
-                yield safetensors.torch.load(entry)
+                yield {k: to_device(v) for k, v in safetensors.torch.load(entry).items()}
             except safetensors.SafetensorError as error:
                 raise InputError(f"{path}: is damaged ({error})") from error
 

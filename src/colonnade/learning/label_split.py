@@ -8,6 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from colonnade.common.devices import to_device
 from colonnade.common.seeds import torch_stream
 from colonnade.errors import InputError
 
@@ -21,7 +22,8 @@ def split_labels(
     "classes", neighbouring classes; a list, the classes of each holder."""
     stream = torch_stream(seed, "labels")
     if how == "iid":
-        parts = list(torch.randperm(len(y), generator=stream).tensor_split(len(holders)))
+        order = to_device(torch.randperm(len(y), generator=stream, device="cpu"))
+        parts = list(order.tensor_split(len(holders)))
     else:
         owned = neighbouring(classes, len(holders)) if how == "classes" else how
         _check(owned, classes, holders)
@@ -50,7 +52,7 @@ def _by_class(
     parts: list[list[Tensor]] = [[torch.zeros(0, dtype=torch.int64)] for _ in owned]
     for label in range(classes):
         rows = (y == label).nonzero()[:, 0]
-        rows = rows[torch.randperm(len(rows), generator=stream)]
+        rows = rows[to_device(torch.randperm(len(rows), generator=stream, device="cpu"))]
         having = [k for k, labels in enumerate(owned) if label in labels]
         for k, part in zip(having, rows.tensor_split(len(having)), strict=True):
             parts[k].append(part)

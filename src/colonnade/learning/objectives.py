@@ -22,6 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from colonnade.common.devices import to_device
 from colonnade.common.seeds import torch_stream
 from colonnade.learning.models import encoder_widths, make_decoder, make_encoder
 from colonnade.learning.state import Numbers, Table
@@ -236,8 +237,9 @@ class NoiseTargets(Objective):
         self.rows = algorithm.keeps(net, f"{name} rows", pupils.group, Numbers(seen=0))
 
     def _draw(self, member: int, width: int) -> Tensor:
-        points = torch.randn(self.per_epoch, width, generator=self.stream(member, "targets"))
-        return F.normalize(points, dim=1)
+        stream = self.stream(member, "targets")
+        points = torch.randn(self.per_epoch, width, generator=stream, device="cpu")
+        return F.normalize(to_device(points), dim=1)
 
     def helper(self, member: int) -> nn.Module:
         width = self.pupils.codes[member]
@@ -267,8 +269,8 @@ class NoiseTargets(Objective):
         for i in where.nonzero()[:, 0].tolist():
             points = self.targets.value[i, rows]
             likeness = z[i] @ points[:, : z.shape[2]].t()
-            _, best = linear_sum_assignment(likeness.numpy(), maximize=True)
-            self.targets.write(i, rows, points[torch.from_numpy(best)])
+            _, best = linear_sum_assignment(likeness.cpu().numpy(), maximize=True)
+            self.targets.write(i, rows, points[to_device(torch.from_numpy(best))])
 
 
 def distance(z: Tensor, target: Tensor) -> Tensor:
@@ -279,10 +281,10 @@ def distance(z: Tensor, target: Tensor) -> Tensor:
 def view(x: Tensor, shape: Sequence[int], stream: torch.Generator) -> Tensor:
     """A random view of rows: images are shifted (what leaves the frame is cropped), entries of
     tables are set to 0; noise is added to both. [rows, width]"""
-    noise = NOISE * torch.randn(x.shape, generator=stream)
+    noise = NOISE * to_device(torch.randn(x.shape, generator=stream, device="cpu"))
     if len(shape) == 3:
         return (shifted(x.view(-1, *shape), stream).flatten(1) + noise).clamp(0, 1)
-    kept = torch.rand(x.shape, generator=stream) >= MASKED
+    kept = to_device(torch.rand(x.shape, generator=stream, device="cpu")) >= MASKED
     return (x + noise) * kept
 
 
@@ -292,8 +294,8 @@ def shifted(images: Tensor, stream: torch.Generator) -> Tensor:
     rows, channels, *size = images.shape
     reach = [max(1, length // 8) for length in size]
     padded = F.pad(images, (reach[1], reach[1], reach[0], reach[0]))
-    start = [torch.randint(0, 2 * r + 1, (rows, 1), generator=stream) for r in reach]
-    down, right = (s + torch.arange(n) for s, n in zip(start, size, strict=True))
+    start = [torch.randint(0, 2 * r + 1, (rows, 1), generator=stream, device="cpu") for r in reach]
+    down, right = (to_device(s) + torch.arange(n) for s, n in zip(start, size, strict=True))
     return padded[
         torch.arange(rows)[:, None, None, None],
         torch.arange(channels)[None, :, None, None],

@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal, get_type_hints
 
 import msgspec
 
+from colonnade.common.devices import DeviceName, chosen
 from colonnade.errors import InputError
 from colonnade.learning.task import Task
 from colonnade.network.rounding import Wire
@@ -93,6 +94,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     # noise, and no warning that two classes are told.
     hide_labels: Annotated[float | None, at_least(0)] = None
     wire: Wire | None = None  # encodings, gradients and models are rounded to this when they leave
+    device: DeviceName = "cpu"  # where the models, the batches and the masks are
     compile: bool = False
 
     # Keys that make no difference before the first prediction: methods that differ in nothing else
@@ -133,6 +135,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             raise InputError("encoder = []: expected at least one width")
         if self.noise is not None:
             self.noise.check()
+        chosen(self.device)
 
 
 @cache

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Self
 import torch
 from torch import Tensor
 
+from colonnade.common.devices import to_device
 from colonnade.common.seeds import torch_stream
 from colonnade.learning.declare import EVERYONE, Exchange, Members
 from colonnade.learning.task import Batch
@@ -247,7 +248,8 @@ class Order:
         if again not in self.known:
             stream = torch_stream(self.seed, "batches", self.of.order, self.epoch, again)
             self.known.clear()
-            self.known[again] = self.of.rows[torch.randperm(len(self.of.rows), generator=stream)]
+            order = torch.randperm(len(self.of.rows), generator=stream, device="cpu")
+            self.known[again] = self.of.rows[to_device(order)]
         rows = self.known[again][i * self.size : (i + 1) * self.size]
         return Turn(rows, self.epoch, last=False)
 

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from colonnade.common.devices import to_device
 from colonnade.common.metric_names import Weights
 from colonnade.common.seeds import seed_of, torch_stream
 from colonnade.data.partition import Rows, VerticalData
@@ -116,7 +117,7 @@ class Batches:
         known = self.__dict__.get("_known")
         if known is None or known[0] != epoch:
             stream = torch_stream(self.seed, "batches", epoch)
-            known = (epoch, torch.randperm(self.rows, generator=stream))
+            known = (epoch, to_device(torch.randperm(self.rows, generator=stream, device="cpu")))
             self.__dict__["_known"] = known  # a cache: the frozen fields do not change
         return known[1]
 
@@ -155,7 +156,8 @@ class LocalBatches:
         epoch, i = divmod(round, self.per_epoch)
         if self.own is None:
             return LocalBatch(self.aligned[round].rows, epoch, True)
-        order = torch.randperm(self.per_epoch, generator=torch_stream(self.seed, "order", epoch))
+        stream = torch_stream(self.seed, "order", epoch)
+        order = torch.randperm(self.per_epoch, generator=stream, device="cpu")
         k = int(order[i])
         if k < self.aligned.per_epoch:
             return LocalBatch(self.aligned[epoch * self.aligned.per_epoch + k].rows, epoch, True)
@@ -235,7 +237,7 @@ def _part(net: Network, rows: Rows, columns: Group, labels: Group, pooled: bool)
         x = StoredStack(mine[0], width)
         return Part(x, rows.y if net.here(labels) else ABSENT, len(rows))
     x = pad_stack(mine, None if pooled else width) if mine else ABSENT
-    return Part(x, rows.y if net.here(labels) else ABSENT, len(rows))
+    return Part(x, to_device(rows.y) if net.here(labels) else ABSENT, len(rows))
 
 
 def pad_stack(parts: Sequence[Tensor], width: int | None = None) -> Tensor:

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
+from colonnade.common.devices import to_device
 from colonnade.models.plan import Linear, compute, plan_of
 
 log = logging.getLogger(__name__)
@@ -34,10 +35,10 @@ class Cohort:
         parameters, buffers = stack_module_state(modules)  # pyright: ignore[reportArgumentType]
         frozen = {name for name, p in modules[0].named_parameters() if not p.requires_grad}
         buffers |= {name: parameters.pop(name) for name in frozen}
-        self.parameters = {k: v.detach().requires_grad_() for k, v in parameters.items()}
-        self.buffers = {k: v.detach() for k, v in buffers.items()}
+        self.parameters = {k: to_device(v.detach()).requires_grad_() for k, v in parameters.items()}
+        self.buffers = {k: to_device(v.detach()) for k, v in buffers.items()}
         self.template = copy.deepcopy(modules[0])
-        self.streams = [torch.Generator().manual_seed(seed) for seed in seeds]
+        self.streams = [torch.Generator("cpu").manual_seed(seed) for seed in seeds]
         self.plan = None if frozen else plan_of(self.template)
         for step in self.plan or []:
             if isinstance(step, Linear):
@@ -72,7 +73,7 @@ class Cohort:
         outputs = []
         for i, stream in enumerate(self.streams):
             with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(int(torch.randint(2**62, (), generator=stream)))
+                torch.manual_seed(int(torch.randint(2**62, (), generator=stream, device="cpu")))
                 mine = [{k: v[i] for k, v in d.items()} for d in (parameters, self.buffers)]
                 outputs.append(self._call(mine[0], mine[1], x[i]))
         return torch.stack(outputs)

@@ -176,7 +176,7 @@ def output_width(module: nn.Module, inputs: int) -> int:
     was_training = module.training
     module.eval()
     with torch.no_grad():
-        width = module(torch.zeros(2, inputs)).shape[-1]
+        width = module(torch.zeros(2, inputs, device="cpu")).shape[-1]
     module.train(was_training)
     return width
 

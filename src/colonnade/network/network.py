@@ -27,6 +27,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from colonnade.common.devices import to_device
 from colonnade.common.randomness import Randomness, SeededRandomness
 from colonnade.common.seeds import numpy_stream, seed_of
 from colonnade.errors import PartyLost
@@ -274,7 +275,7 @@ class Network(ABC):
         mask = self._sampler.alive(group, round)
         if mask is None:
             return torch.ones(len(here), dtype=torch.bool)
-        return torch.from_numpy(mask[list(here)])
+        return to_device(torch.from_numpy(mask[list(here)]))
 
     def pick(self, group: Group, value: Tensor) -> Tensor:
         """The part of the members here of a value that every party knows: [all members, ...] →

@@ -95,7 +95,7 @@ class Parcel:
         """What there is to say, by receiver and slot; None: everything. Needs all senders here."""
         if self.where is None:
             return None
-        where = cast(Tensor, self.where).numpy()
+        where = cast(Tensor, self.where).cpu().numpy()
         if where.ndim == 1:
             return where[self.links.senders]
         return where.reshape(-1)[self.links.gather_addressed.numpy()].reshape(self.links.shape)

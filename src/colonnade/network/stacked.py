@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from colonnade.common.devices import to_device
 from colonnade.network.absent import Absent
 from colonnade.network.clock import SECOND, Clock
 from colonnade.network.delays import Delays, DelaySampler
@@ -202,7 +203,8 @@ class StackedNetwork(Network):
         for message in reversed(waiting):  # newest first
             there = (message.arrival <= now[:, None]) & ~seen
             if message.value.shape == value.shape:
-                newest = torch.where(_spread(torch.from_numpy(there), value), message.value, newest)
+                mask = _spread(to_device(torch.from_numpy(there)), value)
+                newest = torch.where(mask, message.value, newest)
                 arrived |= there
             seen |= there
             message.arrival[seen] = NEVER
@@ -253,9 +255,9 @@ def _by_slot(value: Tensor, links: Links, addressed: bool) -> Tensor:
             return value.transpose(0, 1)
         return value.unsqueeze(0).expand(links.shape[0], *value.shape)
     if addressed:
-        picked = value.flatten(0, 1).index_select(0, links.gather_addressed)
+        picked = value.flatten(0, 1).index_select(0, to_device(links.gather_addressed))
     else:
-        picked = value.index_select(0, links.gather)
+        picked = value.index_select(0, to_device(links.gather))
     return picked.view(*links.shape, *picked.shape[1:])
 
 
@@ -264,12 +266,12 @@ def _inbox(
 ) -> Inbox:
     if arrived is None:
         if links.everywhere:
-            return Inbox(value, links.all_arrived, True, widths)
-        mask, everything = links.all_arrived, False
+            return Inbox(value, to_device(links.all_arrived), True, widths)
+        mask, everything = to_device(links.all_arrived), False
     else:
         there = arrived & links.real
         everything = bool(there.all())
-        mask = links.all_arrived if everything else torch.from_numpy(there)
+        mask = to_device(links.all_arrived if everything else torch.from_numpy(there))
     return Inbox(value, mask, everything, widths)
 
 

@@ -105,7 +105,7 @@ _json, _header, _file = (
 def encode(header: Header, value: Tensor | None) -> bytes:
     numbers, tensor = b"", None
     if value is not None:
-        known = value.contiguous()
+        known = value.cpu().contiguous()
         if known.dtype == torch.bfloat16:  # which numpy does not know
             known = known.view(torch.int16)
         numbers = known.numpy().tobytes()

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from colonnade.common.devices import to_device
 from colonnade.common.randomness import Randomness
 from colonnade.errors import InputError
 
@@ -82,7 +83,7 @@ def gaussian(source: Randomness, *shape: int) -> Tensor:
     uniform = (whole.astype(np.float64) + 1) * 2.0**-53  # above 0, at most 1
     radius, angle = np.sqrt(-2 * np.log(uniform[:pairs])), 2 * np.pi * uniform[pairs:]
     normal = np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])
-    return torch.from_numpy(normal[:count].reshape(shape))
+    return to_device(torch.from_numpy(normal[:count].reshape(shape)))
 
 
 def released(x: Tensor, clip: float, sigma: float, sources: list[tuple[Randomness, int]]) -> Tensor:

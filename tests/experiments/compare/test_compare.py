@@ -79,7 +79,7 @@ def test_the_same_command_goes_on_and_trains_nothing_again(
     def trains(*_: Any) -> None:
         raise AssertionError("trained again")
 
-    monkeypatch.setattr("colonnade.experiments.runner.train_and_test", trains)
+    monkeypatch.setattr("colonnade.experiments.engine.train_and_test", trains)
     only = ["fdml", "SplitNN zeros", "centralised"]
     done = compare(small[0], small[1], epochs=4, only=only)
     assert done.outcome.results == before

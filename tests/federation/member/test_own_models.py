@@ -20,7 +20,8 @@ from colonnade.cli import app
 from colonnade.common.user_code import Source
 from colonnade.errors import InputError
 from colonnade.experiments.config import parse_experiment
-from colonnade.experiments.runner import portable, run_experiment
+from colonnade.experiments.engine import portable
+from colonnade.experiments.runner import run_experiment
 from colonnade.federation.agreement.federation import Federation
 from colonnade.federation.agreement.federation_file import parse_federation, read_federation
 from colonnade.federation.agreement.party_file import PartyFile, read_party

@@ -24,7 +24,8 @@ from colonnade.experiments.compare.contenders import (
 )
 from colonnade.experiments.compare.search import Found, search
 from colonnade.experiments.config import Experiment, apply_override, parse_experiment
-from colonnade.experiments.runner import NoObserver, Observer, Outcome, run_experiment
+from colonnade.experiments.engine import Engine, NoObserver, Observer
+from colonnade.experiments.runner import Outcome, run_experiment
 
 DOCUMENT = "comparison.json"
 FINAL = "final"
@@ -66,12 +67,14 @@ def compare(
     only: Sequence[str] = (),
     overrides: Sequence[str] = (),
     jobs: int = 1,
+    engine: Engine | None = None,
     fresh: bool = False,
     observer: Observer | None = None,
     command: str = "",
 ) -> Comparison:
     """Run the comparison that a file describes: an experiment file, with or without methods and
-    faults. `epochs`: of the final trainings of most methods; `overrides`: `key=value`."""
+    faults. `epochs`: of the final trainings of most methods; `overrides`: `key=value`; `engine`:
+    where; without it, on this machine, `jobs` runs at a time."""
     if epochs < 1:
         raise InputError(f"--epochs {epochs}: expected 1 or more")
     source = read_source(file, overrides)
@@ -84,6 +87,7 @@ def compare(
             experiment,
             place,
             jobs=jobs,
+            engine=engine,
             fresh=fresh,
             observer=observer or NoObserver(),
             source=str(file),

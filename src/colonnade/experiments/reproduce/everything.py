@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from colonnade.errors import ColonnadeError
+from colonnade.experiments.engine import Engine, Observer
 from colonnade.experiments.findings import PLAIN
 from colonnade.experiments.markdown import made_by, section, table
 from colonnade.experiments.reproduce import registry
 from colonnade.experiments.reproduce.present import claim_grid, figure_grid
 from colonnade.experiments.reproduce.run import Reproduced, reproduce
 from colonnade.experiments.reproduce.study import Scale
-from colonnade.experiments.runner import Observer
 from colonnade.experiments.table import NOTHING
 
 
@@ -42,6 +42,7 @@ def reproduce_all(
     folder: Path,
     *,
     jobs: int = 1,
+    engine: Engine | None = None,
     fresh: bool = False,
     observer: Observer | None = None,
     names: Sequence[str] = (),
@@ -54,7 +55,13 @@ def reproduce_all(
         began, outcome, reason = time.monotonic(), None, ""
         try:
             outcome = reproduce(
-                name, scale, folder / name, jobs=jobs, fresh=fresh, observer=observer
+                name,
+                scale,
+                folder / name,
+                jobs=jobs,
+                engine=engine,
+                fresh=fresh,
+                observer=observer,
             )
         except ColonnadeError as error:
             reason = str(error)

@@ -25,7 +25,7 @@ from colonnade.experiments.reproduce import DOCUMENT, find, registry
 from colonnade.experiments.reproduce.assess import Assessment, Evidence, assess
 from colonnade.experiments.reproduce.present import document, figure_grid
 from colonnade.experiments.reproduce.study import SCALES, SMOKE, Part, Reproduction, Scale, Study
-from colonnade.experiments.runner import NoObserver, Observer, grid, run_experiment
+from colonnade.experiments.runner import Engine, NoObserver, Observer, grid, run_experiment
 
 
 @dataclass
@@ -110,10 +110,12 @@ def reproduce(
     folder: Path,
     *,
     jobs: int = 1,
+    engine: Engine | None = None,
     fresh: bool = False,
     observer: Observer | None = None,
 ) -> Reproduced:
-    """Run what is not done yet, and write the sheets. Finished runs are safe at any moment."""
+    """Run what is not done yet, and write the sheets. Finished runs are safe at any moment.
+    `engine`: where; without it, on this machine, `jobs` runs at a time."""
     reproduction = find(name)
     study = reproduction.study(scale)
     absent = _absent(study.parts)
@@ -130,6 +132,7 @@ def reproduce(
             experiments[part.name],
             folder / part.name,
             jobs=jobs,
+            engine=engine,
             fresh=fresh,
             observer=whole,
             source=f"{name}, {part.name}",

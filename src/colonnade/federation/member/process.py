@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from rich.console import Console
 
+from colonnade.common.devices import computing_on
 from colonnade.common.private_files import private
 from colonnade.common.processes import one_thread
 from colonnade.common.tracking import check_trackers
@@ -47,6 +48,7 @@ def join(
         private(party.folder, of_a_party),
         only_one(party.folder, party.party),
         end_noted(party.folder, party.party),
+        computing_on(party.federation.method.device),
     ):
         facts, party, own = found_out(party)
         own.keep(party.folder)

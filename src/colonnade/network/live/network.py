@@ -231,7 +231,7 @@ class Live(CommittingNetwork):
 
     def _note_silence(self, inbox: Inbox, links: Links) -> None:
         for i, r in enumerate(self.here(links.dst)):
-            missing = links.real[r] & ~inbox.arrived[i].numpy()
+            missing = links.real[r] & ~inbox.arrived[i].cpu().numpy()
             self.silent |= {links.src.parties[s] for s in links.senders[r][missing]}
         if self.sent_once and not self.impatient:
             self._announce_missed(self.silent & self.post.peers.keys())

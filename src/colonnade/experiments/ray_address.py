@@ -1,0 +1,51 @@
+"""The address of a Ray cluster, checked before Ray is imported: Ray itself tries an address that
+does not answer for more than a minute."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+from colonnade.errors import InputError
+
+PATIENCE = 5.0  # seconds to connect, and as many to answer
+EXPECTED = "expected HOST:PORT of the cluster's head, such as 10.0.0.1:6379, or auto"
+# What a client of HTTP/2 says first, with an empty SETTINGS frame. A server answers with its own.
+GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
+SETTINGS = 4  # the kind of a frame is its fourth byte
+
+
+def check_address(given: str | None) -> str:
+    """The address to join: the given one, RAY_ADDRESS, or `auto`, the cluster of this machine.
+    InputError: nothing that may be the head of a Ray cluster answers there."""
+    address = given or os.environ.get("RAY_ADDRESS") or "auto"
+    if address == "auto":
+        return address
+    if address.startswith("ray://"):
+        raise InputError(
+            f"address {address}: Ray Client is not supported. Run the command on a machine of the "
+            f"cluster, and give its head: {EXPECTED}"
+        )
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise InputError(f"address {address}: {EXPECTED}")
+    try:
+        _greet(host.strip("[]"), int(port))
+    except OSError as error:
+        reason = error.strerror or str(error) or type(error).__name__
+        raise InputError(
+            f"address {address}: no Ray cluster answers there ({reason}). Is its head running "
+            "(`ray start --head`), and may this machine reach it?"
+        ) from None
+    return address
+
+
+def _greet(host: str, port: int) -> None:
+    """Ray's head speaks gRPC, which is HTTP/2. With TLS it expects a handshake, which is left to
+    Ray."""
+    with socket.create_connection((host, port), PATIENCE) as line:
+        if os.environ.get("RAY_USE_TLS", "0") not in ("", "0"):
+            return
+        line.sendall(GREETING)
+        if line.recv(9)[3:4] != bytes([SETTINGS]):
+            raise OSError("something else listens there")
