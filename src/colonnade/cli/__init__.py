@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from colonnade.cli import experiments, explain, federation
+from colonnade.cli import align, experiments, explain, federation
 from colonnade.cli.keys import keys_app
 from colonnade.common.processes import LOST
 from colonnade.common.text import paragraphs
@@ -49,7 +49,12 @@ def top_level(
     """What the command takes before the name of a subcommand."""
 
 
-for _command in (*experiments.COMMANDS, *explain.COMMANDS, *federation.COMMANDS):
+for _command in (
+    *experiments.COMMANDS,
+    *explain.COMMANDS,
+    *align.COMMANDS,
+    *federation.COMMANDS,
+):
     app.command(help=paragraphs(_command.__doc__))(_command)
 app.add_typer(keys_app, name="keys")
 

@@ -133,7 +133,7 @@ class Federation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         widths = tuple(self.party(client).columns or 0 for client in self.clients)
         split = self.rows.split(self.seed)
         counts = {part: len(getattr(split, part)) for part in ("train", "validation", "test")}
-        counts["extra"] = 0
+        counts["extra"] = self.rows.extra or 0
         shapes = tuple((width,) for width in widths)
         return Task(
             self.clients,
@@ -186,6 +186,14 @@ class Federation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             if a in groups and b in groups
         ]
 
+    def with_rows(self, alignment: str, aligned: int, extra: int) -> Federation:
+        """Once it is known which rows the parties have in common."""
+        assert self.rows is not None
+        found = msgspec.structs.replace(
+            self.rows, alignment=alignment, aligned=aligned, extra=extra
+        )
+        return msgspec.structs.replace(self, rows=found)
+
     # -- as text ----------------------------------------------------------------------------------
 
     def table(self) -> Table:
@@ -207,6 +215,19 @@ class Federation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def hash(self) -> str:
         """Equal at parties that may train together."""
         return digest(self._content, 16)
+
+    @cached_property
+    def matching(self) -> str:
+        """Of all that decides which rows are the common ones; other settings may change."""
+        rows = self.rows
+        assert rows is not None
+        roles = {party.name: list(party.roles) for party in self.parties}
+        return digest([roles, rows.match, rows.steps, rows.keys, self.learns_alone], 16)
+
+    @cached_property
+    def learns_alone(self) -> bool:
+        """Whether column holders learn from rows of their own, without labels."""
+        return self.algorithm().epochs_alone > 0
 
     @cached_property
     def digests(self) -> dict[str, str]:

@@ -46,7 +46,7 @@ def _parse(table: Mapping[str, Any], folder: Path | None) -> Federation:
     FEDERATION.check(table)
     code, plugins = parse_plugins(table, folder)
     seed = convert(table.get("seed", 0), int, "seed")
-    rows = convert(table["rows"], RowsSpec, "rows") if "rows" in table else None
+    rows = _rows(table["rows"]) if "rows" in table else None
     data = None
     if "data" in table:
         data = placed(convert(table["data"], DataSpec, "data"), folder)
@@ -69,6 +69,13 @@ def _parse(table: Mapping[str, Any], folder: Path | None) -> Federation:
         plugins=plugins,
         code=str(code.resolve()) if plugins and code else None,
     )
+
+
+def _rows(table: Any) -> RowsSpec:
+    for key in ("alignment", "extra"):
+        if isinstance(table, dict) and key in table:
+            raise InputError(f"rows.{key}: is found when rows are matched; leave it out")
+    return convert(table, RowsSpec, "rows")
 
 
 def _method(table: Any) -> Settings:

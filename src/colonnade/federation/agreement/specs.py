@@ -17,8 +17,11 @@ from colonnade.learning.algorithm import Algorithm
 from colonnade.learning.declare import LabelHolders, Members, declared
 from colonnade.learning.task import Task
 from colonnade.network.spec import GraphSpec
+from colonnade.privacy.alignment.keys import USUAL, Kind, Step
+from colonnade.privacy.alignment.protocols import Match
 
 ENOUGH = 8  # clients and rows, for any algorithm to be made when nothing is set
+SUPPOSED = 1000  # rows, for checks before it is known how many match
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,8 @@ class PartySpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 class RowsSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The `[rows]` table: what the parties' own files hold."""
 
-    aligned: int  # rows that every column holder and the label holder have
+    # Rows that every column holder and the label holder have; not set: `match` finds them.
+    aligned: int | None = None
     # How many, or their names; neither if the label is a number.
     classes: int | tuple[str, ...] | None = None
     validation: float = 0.1  # share of what the test rows leave
@@ -70,11 +74,18 @@ class RowsSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     goal: GoalName | None = None  # "number": the label is one
     metric: MetricName | None = None  # decides the best epoch and the report
     weights: Weights | None = None  # of classes, in the loss
+    match: Match | None = None  # how the parties find their common rows by their keys
+    normalise: tuple[Step, ...] | None = None  # what is done to keys before they are compared
+    keys: Kind | None = None  # what keys are; not set: each file shows it
+    # The next two are found when rows are matched, and are in no federation file.
+    alignment: str | None = None  # which, by a name that is drawn anew each time
+    extra: int | None = None  # rows that each column holder has beside, for methods that use them
 
     def __post_init__(self) -> None:
+        self._check_matching()
         if len(set(self.names)) < len(self.names):
             raise InputError(f"rows.classes = {list(self.names)}: a class is named twice.")
-        for key, value, least in (("aligned", self.aligned, 1), ("classes", self.count, 2)):
+        for key, value, least in (("aligned", self.size, 1), ("classes", self.count, 2)):
             if value < least and (key == "aligned" or self.classes is not None):
                 raise InputError(f"rows.{key} = {value}: expected {least} or more.")
         if (self.goal == "number") == (self.classes is not None):
@@ -89,12 +100,37 @@ class RowsSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
                     f"rows.{key} = {getattr(self, key):g}: expected a share from 0 to below 1, "
                     "e.g. 0.2."
                 )
-        left = self.aligned - round(self.test * self.aligned)
+        left = self.size - round(self.test * self.size)
         if left - round(self.validation * left) < 1:
             raise InputError(
-                f"rows.aligned = {self.aligned}: test = {self.test:g} and validation = "
+                f"rows.aligned = {self.size}: test = {self.test:g} and validation = "
                 f"{self.validation:g} leave no rows to train on."
             )
+
+    def _check_matching(self) -> None:
+        if self.match is None:
+            if self.aligned is None:
+                raise InputError(
+                    "rows.aligned: missing; how many rows, the first ones of every file, are the "
+                    'same at every party? Or let the parties find out: match = "private".'
+                )
+            for key in ("normalise", "keys"):
+                if getattr(self, key) is not None:
+                    raise InputError(f'rows.{key}: is for match = "private"; leave it out.')
+        elif (self.aligned is None) != (self.alignment is None):
+            raise InputError(
+                f'rows.aligned = {self.aligned}: with match = "{self.match}" the parties find out '
+                "how many rows they have in common; leave it out."
+            )
+
+    @property
+    def size(self) -> int:
+        """Aligned rows; a number for checks while it is not known."""
+        return SUPPOSED if self.aligned is None else self.aligned
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        return USUAL if self.normalise is None else self.normalise
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -109,7 +145,7 @@ class RowsSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def split(self, seed: int) -> RowSplit:
         """Which rows are for what. Nobody's labels play a part, as every party must draw the
         same."""
-        unlabelled = np.zeros(self.aligned, dtype=np.int64)
+        unlabelled = np.zeros(self.size, dtype=np.int64)
         return split_rows(
             unlabelled, seed, official=None, test=self.test, validation=self.validation
         )

@@ -12,8 +12,8 @@ from colonnade.common.text import printable
 from colonnade.errors import ColonnadeError, InputError
 from colonnade.federation.agreement.party_file import PartyFile
 from colonnade.federation.asking.parties import answers
+from colonnade.federation.member.place import visiting
 from colonnade.federation.member.prediction_requests import Asked, Predicted
-from colonnade.federation.member.process import visiting
 from colonnade.network.transport.zenoh import ask
 from colonnade.network.wire import read_note
 

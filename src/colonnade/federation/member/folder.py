@@ -8,6 +8,7 @@ from pathlib import Path
 from colonnade.common.explanations import EXPLANATIONS
 from colonnade.common.files import PARTIAL
 from colonnade.common.results import CONFIG, RESULTS
+from colonnade.federation.agreement.alignment_file import ALIGNMENT
 
 LOCK, STATUS, LOG, RELEASED = "lock", "status.json", "log.txt", "released.json"
 KEPT = ("checkpoints", "history", "ledger", "models", EXPLANATIONS)  # folders
@@ -16,11 +17,11 @@ WRITTEN = (CONFIG, RESULTS, STATUS, "report.html", "code.json", LOG, LOCK, RELEA
 
 def of_a_party(path: Path) -> bool:
     """Whether Colonnade wrote this entry of a party's folder."""
-    return path.name.removesuffix(PARTIAL) in (*KEPT, *WRITTEN)
+    return path.name.removesuffix(PARTIAL) in (*KEPT, *WRITTEN, ALIGNMENT)
 
 
 def clear(folder: Path) -> None:
-    """Remove checkpoints and results; never the party's data or keys."""
+    """Remove checkpoints and results; never the party's data, keys or alignment."""
     for part in KEPT:
         shutil.rmtree(folder / part, ignore_errors=True)
     for part in WRITTEN:

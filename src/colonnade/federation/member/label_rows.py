@@ -65,7 +65,7 @@ class LabelRows:
     ) -> None:
         assert federation.rows is not None
         self.federation, self.party, self.algorithm, self.tell = federation, party, algorithm, tell
-        self.aligned, self.split = federation.rows.aligned, federation.rows.split(federation.seed)
+        self.aligned, self.split = federation.rows.size, federation.rows.split(federation.seed)
         self.labels = own.labels  # of the aligned rows, where this party holds any
         self.notes: dict[str, LabelNote] = {}  # by label holder
         self.tests: dict[str, EqualityTest] = {}  # with each other label holder

@@ -47,7 +47,7 @@ class Member(TrainingMember):
         releases, rows = self.algorithm.releases, self.federation.rows
         if releases is None or self.own.x is None:
             return None
-        aligned = len(self.own.ids) if rows is None else rows.aligned
+        aligned = len(self.own.ids) if rows is None else rows.size
         return RowBudget(releases, self.own, aligned, self.folder)
 
     def resume(self, net: Live) -> None:

@@ -5,6 +5,9 @@ need not be in the same order, only be the same ones: each party puts them in th
 ids, and parties compare the `fingerprint` of the ids when they meet. Without one, row r of every
 file must speak of the same entity. Rows that follow are not trained on; a prediction may be asked
 for any row of the file.
+
+Where rows were matched (`rows.match`), the alignment in the party's folder says which rows they
+are. Parties then speak of rows by their numbers in the common order, never by their keys.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from colonnade.common.text import first_of, nearest
+from colonnade.common.text import first_of
 from colonnade.common.user_code import Source
 from colonnade.data.partition import Rows, VerticalData
 from colonnade.data.raw import AMOUNTS, COUNTING, Array, encode_labels, label_notes
@@ -31,11 +34,17 @@ from colonnade.errors import InputError
 from colonnade.federation.agreement.federation import Federation
 from colonnade.federation.agreement.party_file import OwnSpec, PartyFile
 from colonnade.federation.agreement.specs import RowsSpec
-from colonnade.federation.member.own_labels import own_labels
+from colonnade.federation.member.own_keys import (
+    EXACT,
+    KnownKeys,
+    beside,
+    check_there,
+    check_unchanged,
+    read_keys,
+)
+from colonnade.federation.member.own_labels import in_file_order, own_labels
 from colonnade.federation.member.own_models import own_code, own_models, rehearse
 from colonnade.models.factories import Factory
-
-EXACT = 2**53  # whole numbers up to here survive being read as float64
 
 
 @dataclass(frozen=True)
@@ -50,6 +59,7 @@ class OwnData:
     models: Mapping[str, Factory] = field(default_factory=dict)  # of this party's own
     code: Mapping[str, Source] = field(default_factory=dict)  # which others are told of
     labels: Tensor | None = None  # of the aligned rows, where several parties have some; see there
+    keys: KnownKeys | None = None  # of the rows, where they were matched; `ids` are then numbers
 
     def positions(self, ids: Sequence[str]) -> Indices:
         """Where these rows are; -1 for one that is not here."""
@@ -63,6 +73,14 @@ class OwnData:
         places = torch.from_numpy(self.positions(ids))
         here = places >= 0
         return self.x[places.clamp(min=0)] * here[:, None]
+
+    def called(self, names: Sequence[str]) -> list[str]:
+        """The ids of rows that a person names; "" for a row that not every party has."""
+        return list(names) if self.keys is None else self.keys.numbers(names)
+
+    def names(self, ids: Sequence[str]) -> list[str]:
+        """What a person calls rows with these ids."""
+        return list(ids) if self.keys is None else [self.keys.keys[int(one) - 1] for one in ids]
 
     @cached_property
     def places(self) -> dict[str, int]:
@@ -85,7 +103,8 @@ def read_rows(party: PartyFile) -> OwnData:
         x = data.test.x[data.clients.index(party.party)] if party.holds_columns else None
         return OwnData(data, _numbered(len(data.test)), x)
     if party.data is None:  # it holds neither columns nor labels
-        return OwnData(_vertical(federation, None, None, party), ())
+        data = _vertical(federation, None, None, party)
+        return OwnData(data, (), fingerprint=federation.rows.alignment or "")
     return _from_file(party, federation.rows, party.data)
 
 
@@ -93,17 +112,9 @@ def _from_file(party: PartyFile, rows: RowsSpec, spec: OwnSpec) -> OwnData:
     path, federation = Path(spec.path), party.federation
     columns = read_columns(path)
     for key in ("id", "label"):
-        _check_there(columns, getattr(spec, key), path, f"data.{key}")
-    count = len(next(iter(columns.values())))
-    if count < rows.aligned:
-        raise InputError(
-            f"{path}: has {count} rows, but rows.aligned = {rows.aligned} in the federation file; "
-            "agree on rows that every party has, and put them first."
-        )
-    ids = _numbered(count) if spec.id is None else _ids(columns[spec.id], path, spec.id)
-    order = _order(ids, rows.aligned, sort=spec.id is not None)
-    ids = tuple(ids[i] for i in order)
-    split, labels = rows.split(federation.seed), None
+        check_there(columns, getattr(spec, key), path, f"data.{key}")
+    chosen = _matched(columns, party, path) if rows.match else _listed(columns, party, path)
+    order, split, labels = chosen.order, rows.split(federation.seed), None
     if federation.roles.several and spec.label is not None:
         labels, classes = own_labels(
             columns[spec.label], path, spec.label, rows, order, split.train
@@ -111,14 +122,71 @@ def _from_file(party: PartyFile, rows: RowsSpec, spec: OwnSpec) -> OwnData:
         y = labels.clamp(min=0)
     else:
         y, classes = _labels(columns, spec, path, rows, order)
-    x = _features(columns, party, path)[order] if party.holds_columns else None
-    scaler = None if x is None else Scaler.standardising(x[split.train])
-    scaled = None if x is None or scaler is None else scaler.apply(x)
-    mark = "" if spec.id is None else fingerprint(federation, ids[: rows.aligned])
-    data = _vertical(federation, scaled, y, party, classes)
+    x = alone = None
+    if party.holds_columns:
+        every = _features(columns, party, path)
+        own, beside = every[order], every[chosen.beside]
+        scaler = Scaler.standardising(np.concatenate([own[split.train], beside]))
+        x, alone = scaler.apply(own), scaler.apply(beside)
+    data = _vertical(federation, x, y, party, classes, alone)
     if labels is not None:
         data = replace(data, notes=())  # what is not labelled is no label
-    return OwnData(data, ids, scaled, classes, mark, labels=labels)
+    data = replace(data, notes=(*data.notes, *chosen.notes))
+    return OwnData(
+        data, chosen.ids, x, classes, chosen.fingerprint, labels=labels, keys=chosen.keys
+    )
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Which rows of a file take part, and what others call them."""
+
+    order: Indices  # the aligned rows first
+    ids: tuple[str, ...]  # in this order
+    fingerprint: str
+    beside: Indices = field(default_factory=lambda: np.arange(0))  # learnt from, without labels
+    keys: KnownKeys | None = None
+    notes: tuple[str, ...] = ()
+
+
+def _listed(columns: dict[str, Column], party: PartyFile, path: Path) -> Chosen:
+    """The rows of a file that lists the aligned ones first."""
+    spec, rows = party.data, party.federation.rows
+    assert spec is not None
+    assert rows is not None
+    count = len(next(iter(columns.values())))
+    if count < rows.size:
+        raise InputError(
+            f"{path}: has {count} rows, but rows.aligned = {rows.aligned} in the federation file; "
+            "agree on rows that every party has, and put them first."
+        )
+    ids = _numbered(count) if spec.id is None else _ids(columns[spec.id], path, spec.id)
+    order = _order(ids, rows.size, sort=spec.id is not None)
+    ids = tuple(ids[i] for i in order)
+    mark = "" if spec.id is None else fingerprint(party.federation, ids[: rows.size])
+    return Chosen(order, ids, mark)
+
+
+def _matched(columns: dict[str, Column], party: PartyFile, path: Path) -> Chosen:
+    """The rows that every party has, by the alignment in this party's folder."""
+    spec, rows, alignment = party.data, party.federation.rows, party.alignment
+    assert spec is not None
+    assert spec.id is not None
+    assert rows is not None
+    if alignment is None:
+        raise InputError(f"{party.source}: its rows have not been matched yet: colonnade align")
+    found = read_keys(columns[spec.id], path, spec.id, rows)
+    check_unchanged(found, alignment, path)
+    known = dict(zip(found.rows.tolist(), found.keys, strict=True))
+    keys = KnownKeys(tuple(known[row] for row in alignment.rows.tolist()), rows.steps)
+    return Chosen(
+        alignment.rows,
+        _numbered(len(alignment.rows)),
+        alignment.facts.name,
+        beside(found, alignment),
+        keys,
+        alignment.notes,
+    )
 
 
 def fingerprint(federation: Federation, ids: Sequence[str]) -> str:
@@ -134,6 +202,7 @@ def _vertical(
     y: Tensor | None,
     party: PartyFile,
     classes: Sequence[str] = (),
+    alone: Tensor | None = None,
 ) -> VerticalData:
     task, rows = federation.task(), federation.rows
     assert rows is not None
@@ -148,6 +217,9 @@ def _vertical(
         labels = unknown.expand(len(which)) if y is None else y[chosen]
         return Rows(tuple(held), labels)
 
+    beside = [torch.zeros(1).expand(rows.extra or 0, width) for width in task.widths]
+    if alone is not None:
+        beside[task.clients.index(party.party)] = alone
     return VerticalData(
         name=federation.name,
         clients=task.clients,
@@ -158,6 +230,7 @@ def _vertical(
         train=part(split.train),
         validation=part(split.validation),
         test=part(split.test),
+        extra=tuple(beside) if rows.extra else (),
         notes=() if y is None else label_notes(task.classes, y.numpy(), split, classes),
     )
 
@@ -168,7 +241,7 @@ def _features(columns: dict[str, Column], party: PartyFile, path: Path) -> NDArr
     keys = (spec.id, spec.label)
     names = [n for n in columns if n not in keys] if spec.columns is None else spec.columns
     for name in names:
-        _check_there(columns, name, path, "data.columns")
+        check_there(columns, name, path, "data.columns")
         if name in keys:
             raise InputError(f"{path}: column {name!r} is the id or the label, and in data.columns")
     if len(set(names)) < len(names):
@@ -189,7 +262,8 @@ def _labels(
     """Of the aligned rows; those that follow need none."""
     if spec.label is None:
         return None, ()
-    values = np.asarray(columns[spec.label])[: rows.aligned]
+    first, places = in_file_order(order[: rows.size])
+    values = np.asarray(columns[spec.label])[first]
     goal = "classes" if rows.count else "number"
     y, names, cautions = encode_labels(values, str(path), spec.label, goal)
     if rows.names and set(names) != set(rows.names):
@@ -204,10 +278,10 @@ def _labels(
         advice = f" If they are amounts, in [rows] {AMOUNTS}" if cautions else ""
         raise InputError(
             f"{path}: column {spec.label!r} holds {len(names)} classes ({first_of(names)}) in the "
-            f"{rows.aligned} aligned rows, but the federation file says rows.classes = "
+            f"{rows.size} aligned rows, but the federation file says rows.classes = "
             f"{rows.count}.{advice}"
         )
-    return torch.from_numpy(y[order[: rows.aligned]]), tuple(names)
+    return torch.from_numpy(y[places]), tuple(names)
 
 
 def _ids(values: Column, path: Path, column: str) -> tuple[str, ...]:
@@ -248,13 +322,6 @@ def _order(ids: Sequence[str], aligned: int, sort: bool) -> Indices:
 
 def _numbered(count: int) -> tuple[str, ...]:
     return tuple(str(number + 1) for number in range(count))
-
-
-def _check_there(columns: dict[str, Column], name: str | None, path: Path, key: str) -> None:
-    if name is not None and name not in columns:
-        raise InputError(
-            f"{path}: no column {name!r}, which {key} names{nearest(name, list(columns))}."
-        )
 
 
 def _repeated(names: Sequence[str]) -> str:

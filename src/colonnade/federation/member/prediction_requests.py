@@ -61,12 +61,16 @@ class Predictor:
         if member.version is None:
             self.fail(f"{member.party} has no part of the model; ask another device")
             return
-        self.ids = new_rows(member) if asked.ids is None else asked.ids
-        asked_for = dict.fromkeys(self.ids)
-        unknown = [one for one in asked_for if one not in member.own.places]
+        self.ids = new_rows(member) if asked.ids is None else member.own.called(asked.ids)
+        names = self.ids if asked.ids is None else asked.ids
+        places, known = member.own.places, dict(zip(names, self.ids, strict=True))
+        unknown = [name for name, one in known.items() if one not in places]
         if unknown:
-            lacks = some_rows(unknown, len(asked_for))
-            self.fail(f"--ids: {member.party} lacks {lacks}; ask for ids in its data", True)
+            lacks = some_rows(unknown, len(known))
+            advice = "ask for ids in its data"
+            if member.own.keys is not None:
+                advice = "ask for rows that every party has; others have to be matched first"
+            self.fail(f"--ids: {member.party} lacks {lacks}; {advice}", True)
             return
         self.next()
 
@@ -93,7 +97,8 @@ class Predictor:
             reasons |= answer.absent
             absent += [list(answer.absent)] * answer.rows
         told = self.classes() if self.member.algorithm.task.classes else self.numbers()
-        self.answer(Predicted(self.ids, absent=absent, reasons=reasons, **told))
+        names = self.member.own.names(self.ids)
+        self.answer(Predicted(names, absent=absent, reasons=reasons, **told))
 
     def classes(self) -> dict[str, Any]:
         """The class of each row, and its probability."""
@@ -130,6 +135,6 @@ def new_rows(member: Member) -> list[str]:
     rows, own = member.federation.rows, member.own
     if rows is None:
         return list(own.ids)
-    later = own.ids[rows.aligned :]
+    later = own.ids[rows.size :]
     test = rows.split(member.federation.seed).test
     return list(later) or [own.ids[i] for i in test]

@@ -5,25 +5,28 @@ from __future__ import annotations
 import json
 import logging
 import time
-from dataclasses import replace
 
 from rich.console import Console
 
 from colonnade.common.private_files import private
 from colonnade.common.processes import one_thread
 from colonnade.federation.agreement.party_file import PartyFile
+from colonnade.federation.member.aligning.process import matched, read_own_rows
 from colonnade.federation.member.background_writer import BackgroundWriter
 from colonnade.federation.member.folder import of_a_party
 from colonnade.federation.member.folder_lock import only_one
 from colonnade.federation.member.leaderless import member_kind
 from colonnade.federation.member.member import Member
 from colonnade.federation.member.own_data import OwnData, read_own
+from colonnade.federation.member.place import place_of, visiting
 from colonnade.federation.member.prediction_requests import Predictor
 from colonnade.federation.member.score_requests import Scorer
 from colonnade.federation.member.status import StatusLine, end_noted, status
 from colonnade.network.clock import WallClock
 from colonnade.network.quota import Quota
-from colonnade.network.transport.zenoh import Place, ZenohTransport, log_reasons
+from colonnade.network.transport.zenoh import ZenohTransport, log_reasons
+
+__all__ = ["join", "place_of", "serve", "visiting"]
 
 log = logging.getLogger(__name__)
 
@@ -31,14 +34,17 @@ log = logging.getLogger(__name__)
 def join(party: PartyFile, console: Console, *, once: bool = False) -> Member:
     """Take part until it is over, or until Ctrl-C. What is wrong is told before anyone connects."""
     party.check()
-    own = read_own(party)
+    own = None if party.needs_alignment else read_own(party)
+    keys = read_own_rows(party) if own is None else None
     log_reasons()
     with (
         private(party.folder, of_a_party),
         only_one(party.folder, party.party),
         end_noted(party.folder, party.party),
     ):
-        return _live(party, own, console, once)
+        if keys is not None:
+            party = matched(party, keys, console)
+        return _live(party, own or read_own(party), console, once)
 
 
 def _live(party: PartyFile, own: OwnData, console: Console, once: bool) -> Member:
@@ -67,33 +73,6 @@ def _live(party: PartyFile, own: OwnData, console: Console, once: bool) -> Membe
         return member
     finally:
         transport.close()
-
-
-def place_of(party: PartyFile) -> Place:
-    """Along the links of the federation: of two parties, the later one in the file connects."""
-    federation = party.federation
-    net, members = federation.network, federation.members
-    neighbours = federation.neighbours(party.party)
-    earlier = members[: members.index(party.party)]
-    servers = [net.hub] if net.hub else [p for p in neighbours if p in earlier]
-    return Place(
-        party=party.party,
-        listen="" if net.hub not in (None, party.party) else party.listening or "",
-        connect={p: federation.party(p).endpoint or "" for p in servers if p != party.party},
-        members=members,
-        neighbours=neighbours,
-        identity=party.identity,
-        hub=net.hub,
-        lease=net.lease,
-        largest=net.largest * 2**20,
-    )
-
-
-def visiting(party: PartyFile) -> Place:
-    """For a second process of this party that asks others something."""
-    place = place_of(party)
-    endpoints = {p.name: p.endpoint for p in party.federation.parties if p.endpoint}
-    return replace(place, listen=place.listen if place.is_hub else "", connect=endpoints)
 
 
 def serve(member: Member, transport: ZenohTransport) -> None:
