@@ -127,7 +127,7 @@ def read_party(path: Path, *, aligned: bool = True) -> PartyFile:
         )
         _check_data(party)
         _check_models(party)
-        return with_alignment(party) if aligned else party
+    return with_alignment(party) if aligned else party
 
 
 def with_alignment(party: PartyFile) -> PartyFile:
@@ -141,8 +141,9 @@ def with_alignment(party: PartyFile) -> PartyFile:
             f"{party.folder / ALIGNMENT}: the parties, their roles or how rows are matched have "
             f"changed in the federation file since; {AGAIN}"
         )
-    resolved = federation.with_rows(facts.name, facts.aligned, facts.extra)
-    resolved.check()
+    with errors_of(Path(party.source)):
+        resolved = federation.with_rows(facts.name, facts.aligned, facts.extra)
+        resolved.check()
     return replace(party, federation=resolved, alignment=found)
 
 

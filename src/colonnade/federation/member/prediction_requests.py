@@ -66,11 +66,11 @@ class Predictor:
         places, known = member.own.places, dict(zip(names, self.ids, strict=True))
         unknown = [name for name, one in known.items() if one not in places]
         if unknown:
-            lacks = some_rows(unknown, len(known))
-            advice = "ask for ids in its data"
+            rows = some_rows(unknown, len(known))
+            why = f"{member.party} lacks {rows}; ask for ids in its data"
             if member.own.keys is not None:
-                advice = "ask for rows that every party has; others have to be matched first"
-            self.fail(f"--ids: {member.party} lacks {lacks}; {advice}", True)
+                why = f"not every party has {rows}; ask for rows that were matched"
+            self.fail(f"--ids: {why}", True)
             return
         self.next()
 

@@ -32,7 +32,8 @@ class Bars:
         return self
 
     def __exit__(self, *_: Any) -> None:
-        self.progress.stop()
+        if self.shown:
+            self.progress.stop()
 
     def show(self, party: str, what: str, done: int, total: int) -> None:
         """`total` is 0 while a party waits for others."""

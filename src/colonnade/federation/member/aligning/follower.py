@@ -20,6 +20,7 @@ from colonnade.federation.member.aligning.letters import (
     Ask,
     Begin,
     Commit,
+    Greet,
     Kept,
     Over,
     Ready,
@@ -58,10 +59,10 @@ class Follower(Side):
             begin = await self.meet()
             try:
                 return await self.take_part(begin)
-            except Lost:
+            except Lost as lost:
                 if self.kept is not None:
                     return self.kept
-                log.warning("%s: away; waiting for it", self.leader)
+                log.warning("%s: %s; waiting for it", self.leader, lost.why or "away")
 
     async def meet(self) -> Begin:
         """Greet the leader until it begins."""
@@ -157,6 +158,9 @@ class Follower(Side):
             self.refused.add(party, "refused: only the label holder matches rows with this party")
         elif isinstance(letter, Stop):
             raise Unsuited(f"{self.leader} says: {printable(letter.why, 800)}")
+        elif isinstance(letter, Greet) and self.run and self.kept is None:
+            self.run = b""
+            raise Lost(self.leader, "begins anew")
         elif isinstance(letter, Begin) and letter.run != self.run:
             raise Anew(letter)
 

@@ -22,6 +22,7 @@ from colonnade.federation.member.aligning.letters import (
     Ask,
     Begin,
     Commit,
+    Greet,
     Hello,
     Kept,
     Over,
@@ -30,6 +31,7 @@ from colonnade.federation.member.aligning.letters import (
     Tell,
 )
 from colonnade.federation.member.aligning.side import Answers, Lost, Side
+from colonnade.network.clock import SECOND
 from colonnade.privacy.alignment.keys import common_order
 
 log = logging.getLogger(__name__)
@@ -39,6 +41,8 @@ NOTHING = (
     "Compare one key that both should have: are they the same numbers, with the same leading "
     "zeros? See rows.normalise in the federation file, and data.id in the party files"
 )
+
+AGAIN = 2 * SECOND  # between two requests to greet
 
 R = TypeVar("R")
 
@@ -69,6 +73,7 @@ class Leader(Side):
 
     async def gather(self) -> None:
         """Until every party has said that it is ready."""
+        due = self.clock.now + AGAIN
         while True:
             for party in self.others:
                 while self.inboxes[party]:
@@ -83,7 +88,11 @@ class Leader(Side):
                 return
             missing = [party for party in self.others if party not in self.hellos]
             self.watch("", f"waiting for {', '.join(missing)}", 0, 0)
-            await self.clock.wait(self.news)
+            if self.clock.now >= due:
+                due = self.clock.now + AGAIN
+                for party in missing:  # one that is there may believe that a run goes on
+                    self.send(party, Greet())
+            await self.clock.wait(self.news, due)
 
     def meet(self, party: str, hello: Hello) -> None:
         why = self.mismatch(party, hello)

@@ -36,6 +36,10 @@ class Hello(Letter, frozen=True):
     kind: Literal["numbers", "text", ""] = ""  # "": it has no rows
 
 
+class Greet(Letter, frozen=True):
+    """From the leader, between two runs: say that you are ready."""
+
+
 class Begin(Letter, frozen=True):
     """From the leader: a run begins; how many keys the leader has."""
 
@@ -102,7 +106,7 @@ class Stop(Letter, frozen=True):
     why: Annotated[str, msgspec.Meta(max_length=4 * LONGEST)]
 
 
-Any_ = Hello | Begin | Ask | Answer | Tell | Ready | Commit | Kept | Over | Stop
+Any_ = Hello | Greet | Begin | Ask | Answer | Tell | Ready | Commit | Kept | Over | Stop
 _encoder, _decoder = msgspec.msgpack.Encoder(), msgspec.msgpack.Decoder(Any_)
 
 
