@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import (
+    align,
     autoencoder,
     chaos,
     client_time,
@@ -52,6 +53,7 @@ BENCHMARKS: dict[str, Callable[[], list[Figure]]] = {
     "equivalence": equivalence.run,
     "processes": processes.run,
     "restarts": restarts.run,
+    "align": align.run,
     "chaos": chaos.run,
     "storms": storms.run,
 }
@@ -60,6 +62,7 @@ TABLES: dict[str, Callable[[list[Figure]], Table]] = {
     "client": client_time.table,
     "processes": processes.table,
     "restarts": restarts.table,
+    "align": align.table,
     "chaos": chaos.table,
     "storms": storms.table,
 }

@@ -167,7 +167,7 @@ def test_garbage_is_refused_by_either_side(garbage: bytes) -> None:
                 asking.learn([good], 1),
                 asking.matched([token("a")], garbage),
             ),
-            lambda asking=kind.asking(b"s" * 16): asking.learn([garbage], 3),
+            lambda kind=kind: kind.asking(b"s" * 16).learn([garbage], 3),
         ):
             try:
                 attempt()
@@ -183,7 +183,7 @@ def test_a_request_for_more_keys_than_told_is_refused() -> None:
 
 
 def test_a_protocol_that_is_not_there_is_named() -> None:
-    with pytest.raises(InputError, match='rows.match = "spu": its protocols are not connected'):
+    with pytest.raises(InputError, match=r'rows\.match = "spu": its protocols are not connected'):
         protocol("spu")
     with pytest.raises(InputError, match="expected one of private, plain, spu"):
         protocol("psi")

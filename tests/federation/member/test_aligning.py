@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,12 +62,15 @@ def federation(match: str = "plain", algorithm: str = "splitnn", **rows: Any) ->
 class Room:
     """Parties that match their rows, and all that they send."""
 
-    def __init__(self, fed: Federation, keys: dict[str, Sequence[str]], unlabelled=()) -> None:
+    def __init__(
+        self, fed: Federation, keys: Mapping[str, Sequence[str]], unlabelled: Any = ()
+    ) -> None:
         self.clock, self.fed = Clock(), fed
         self.transport = MemoryTransport(self.clock)
         self.sent: list[tuple[str, str, bytes]] = []
         self.kept: dict[str, Alignment] = {}
-        self.keys, self.sides = keys, {}
+        self.keys: Mapping[str, Sequence[str]] = keys
+        self.sides: dict[str, Any] = {}
         for party in fed.members:
             self.sides[party] = self.side(party, keys.get(party), unlabelled)
 
@@ -97,10 +100,10 @@ class Room:
 
     def rows(self, party: str) -> list[str]:
         """The keys of a party's common rows, in the common order."""
-        return [self.keys[party][row] for row in self.kept[party].rows]
+        return [self.keys[party][row] for row in self.kept[party].rows.tolist()]
 
 
-def matched(fed: Federation, keys: dict[str, Sequence[str]], unlabelled: Any = ()) -> Room:
+def matched(fed: Federation, keys: Mapping[str, Sequence[str]], unlabelled: Any = ()) -> Room:
     room = Room(fed, keys, unlabelled)
     room.run()
     return room
@@ -396,7 +399,7 @@ def test_a_party_without_an_alignment_says_so_when_the_others_train_already() ->
         seat.publish("lab", b"a message of a training")
         await room.clock.sleep_until(room.clock.now + SECOND)
 
-    with pytest.raises(Unsuited, match="hospital trains already.*colonnade align"):
+    with pytest.raises(Unsuited, match=r"hospital trains already.*colonnade align"):
         room.run(misbehaving(room, "hospital", trains), without=["hospital", "clinic"])
 
 
@@ -477,7 +480,7 @@ def test_a_file_whose_keys_changed_after_the_match_is_refused(tmp_path: Path) ->
     path = tmp_path / "lab.csv"
     lines = path.read_text().splitlines()
     path.write_text("\n".join([lines[0], *reversed(lines[1:])]))
-    with pytest.raises(InputError, match="lab.csv: its keys have changed since.*colonnade align"):
+    with pytest.raises(InputError, match=r"lab\.csv: its keys have changed since.*colonnade align"):
         read_own(read_party(tmp_path / "lab.toml"))
 
 

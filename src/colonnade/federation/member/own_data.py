@@ -12,7 +12,6 @@ are. Parties then speak of rows by their numbers in the common order, never by t
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -26,7 +25,7 @@ from torch import Tensor
 from colonnade.common.text import first_of
 from colonnade.common.user_code import Source
 from colonnade.data.partition import Rows, VerticalData
-from colonnade.data.raw import AMOUNTS, COUNTING, Array, encode_labels, label_notes
+from colonnade.data.raw import AMOUNTS, encode_labels, label_notes
 from colonnade.data.rows import Indices
 from colonnade.data.scaling import Scaler
 from colonnade.data.tables import Column, finite_numbers, read_columns
@@ -34,16 +33,10 @@ from colonnade.errors import InputError
 from colonnade.federation.agreement.federation import Federation
 from colonnade.federation.agreement.party_file import OwnSpec, PartyFile
 from colonnade.federation.agreement.specs import RowsSpec
-from colonnade.federation.member.own_keys import (
-    EXACT,
-    KnownKeys,
-    beside,
-    check_there,
-    check_unchanged,
-    read_keys,
-)
+from colonnade.federation.member.own_keys import KnownKeys, check_there
 from colonnade.federation.member.own_labels import in_file_order, own_labels
 from colonnade.federation.member.own_models import own_code, own_models, rehearse
+from colonnade.federation.member.own_rows import listed, matched, numbered, repeated
 from colonnade.models.factories import Factory
 
 
@@ -101,7 +94,7 @@ def read_rows(party: PartyFile) -> OwnData:
     if federation.rows is None:
         data = federation.vertical_data()
         x = data.test.x[data.clients.index(party.party)] if party.holds_columns else None
-        return OwnData(data, _numbered(len(data.test)), x)
+        return OwnData(data, numbered(len(data.test)), x)
     if party.data is None:  # it holds neither columns nor labels
         data = _vertical(federation, None, None, party)
         return OwnData(data, (), fingerprint=federation.rows.alignment or "")
@@ -113,7 +106,7 @@ def _from_file(party: PartyFile, rows: RowsSpec, spec: OwnSpec) -> OwnData:
     columns = read_columns(path)
     for key in ("id", "label"):
         check_there(columns, getattr(spec, key), path, f"data.{key}")
-    chosen = _matched(columns, party, path) if rows.match else _listed(columns, party, path)
+    chosen = matched(columns, party, path) if rows.match else listed(columns, party, path)
     order, split, labels = chosen.order, rows.split(federation.seed), None
     if federation.roles.several and spec.label is not None:
         labels, classes = own_labels(
@@ -135,65 +128,6 @@ def _from_file(party: PartyFile, rows: RowsSpec, spec: OwnSpec) -> OwnData:
     return OwnData(
         data, chosen.ids, x, classes, chosen.fingerprint, labels=labels, keys=chosen.keys
     )
-
-
-@dataclass(frozen=True)
-class Chosen:
-    """Which rows of a file take part, and what others call them."""
-
-    order: Indices  # the aligned rows first
-    ids: tuple[str, ...]  # in this order
-    fingerprint: str
-    beside: Indices = field(default_factory=lambda: np.arange(0))  # learnt from, without labels
-    keys: KnownKeys | None = None
-    notes: tuple[str, ...] = ()
-
-
-def _listed(columns: dict[str, Column], party: PartyFile, path: Path) -> Chosen:
-    """The rows of a file that lists the aligned ones first."""
-    spec, rows = party.data, party.federation.rows
-    assert spec is not None
-    assert rows is not None
-    count = len(next(iter(columns.values())))
-    if count < rows.size:
-        raise InputError(
-            f"{path}: has {count} rows, but rows.aligned = {rows.aligned} in the federation file; "
-            "agree on rows that every party has, and put them first."
-        )
-    ids = _numbered(count) if spec.id is None else _ids(columns[spec.id], path, spec.id)
-    order = _order(ids, rows.size, sort=spec.id is not None)
-    ids = tuple(ids[i] for i in order)
-    mark = "" if spec.id is None else fingerprint(party.federation, ids[: rows.size])
-    return Chosen(order, ids, mark)
-
-
-def _matched(columns: dict[str, Column], party: PartyFile, path: Path) -> Chosen:
-    """The rows that every party has, by the alignment in this party's folder."""
-    spec, rows, alignment = party.data, party.federation.rows, party.alignment
-    assert spec is not None
-    assert spec.id is not None
-    assert rows is not None
-    if alignment is None:
-        raise InputError(f"{party.source}: its rows have not been matched yet: colonnade align")
-    found = read_keys(columns[spec.id], path, spec.id, rows)
-    check_unchanged(found, alignment, path)
-    known = dict(zip(found.rows.tolist(), found.keys, strict=True))
-    keys = KnownKeys(tuple(known[row] for row in alignment.rows.tolist()), rows.steps)
-    return Chosen(
-        alignment.rows,
-        _numbered(len(alignment.rows)),
-        alignment.facts.name,
-        beside(found, alignment),
-        keys,
-        alignment.notes,
-    )
-
-
-def fingerprint(federation: Federation, ids: Sequence[str]) -> str:
-    """Tells whether two parties have the same ids. Whoever can guess all of them can check the
-    guess."""
-    text = "\x1f".join([federation.hash, *ids])
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def _vertical(
@@ -245,7 +179,7 @@ def _features(columns: dict[str, Column], party: PartyFile, path: Path) -> NDArr
         if name in keys:
             raise InputError(f"{path}: column {name!r} is the id or the label, and in data.columns")
     if len(set(names)) < len(names):
-        raise InputError(f"{path}: data.columns names {_repeated(names)!r} twice.")
+        raise InputError(f"{path}: data.columns names {repeated(names)!r} twice.")
     expected = party.federation.party(party.party).columns
     if len(names) != expected:
         raise InputError(
@@ -282,48 +216,3 @@ def _labels(
             f"{rows.count}.{advice}"
         )
     return torch.from_numpy(y[places]), tuple(names)
-
-
-def _ids(values: Column, path: Path, column: str) -> tuple[str, ...]:
-    """As text, so that a number in one file is the same number in another kind of file."""
-    array = np.asarray(values)
-    ids = [str(one).strip() for one in _whole(array, path, column)]
-    for row, one in enumerate(ids, 1):
-        if not one:
-            raise InputError(f"{path}: column {column!r}, data row {row} has no id ({COUNTING}).")
-    if len(set(ids)) < len(ids):
-        raise InputError(
-            f"{path}: column {column!r} holds the id {_repeated(ids)!r} twice; a row is one entity,"
-            " so keep one of the rows."
-        )
-    return tuple(ids)
-
-
-def _whole(array: Array, path: Path, column: str) -> Sequence[object]:
-    if array.dtype.kind != "f":
-        return array.tolist()
-    numbers = array.astype(np.float64)
-    bad = ~np.isfinite(numbers) | (numbers != np.round(numbers)) | (np.abs(numbers) > EXACT)
-    if bad.any():
-        row = int(np.argmax(bad))
-        raise InputError(
-            f"{path}: column {column!r}, data row {row + 1} ({array[row]}; {COUNTING}) is no id; "
-            "expected text or whole numbers below 2^53."
-        )
-    return numbers.astype(np.int64).tolist()
-
-
-def _order(ids: Sequence[str], aligned: int, sort: bool) -> Indices:
-    """The aligned rows, by id if there is one, then the others."""
-    places = range(aligned)
-    first = sorted(places, key=ids.__getitem__) if sort else list(places)
-    return np.array([*first, *range(aligned, len(ids))], dtype=np.int64)
-
-
-def _numbered(count: int) -> tuple[str, ...]:
-    return tuple(str(number + 1) for number in range(count))
-
-
-def _repeated(names: Sequence[str]) -> str:
-    seen: set[str] = set()
-    return next(name for name in names if name in seen or seen.add(name))

@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from colonnade.common.text import nearest
 from colonnade.data.rows import Indices
@@ -51,8 +52,8 @@ def read_keys(column: Column, path: Path, name: str, rows: RowsSpec) -> KeyColum
         raise InputError(f"{path}: column {name!r} has no key in any row; rows are matched by it.")
     if rows.keys == "numbers" and found.kind != "numbers":
         raise InputError(
-            f"{path}: column {name!r} holds keys that are no whole numbers, but the federation file "
-            'says rows.keys = "numbers".'
+            f"{path}: column {name!r} holds keys that are no whole numbers, but in the federation "
+            'file rows.keys = "numbers".'
         )
     return found
 
@@ -79,7 +80,7 @@ def check_unchanged(found: KeyColumn, alignment: Alignment, path: Path) -> None:
         raise InputError(f"{path}: its keys have changed since its rows were matched; {AGAIN}")
 
 
-def has_label(column: Column) -> np.ndarray:
+def has_label(column: Column) -> NDArray[np.bool_]:
     """Which rows have a label: a cell that is not empty."""
     array = np.asarray(column)
     if array.dtype.kind == "f":

@@ -8,11 +8,12 @@ it shares with the leader alone, nor anything of the rows of others.
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from colonnade.common.text import printable
+from colonnade.data.rows import Indices
 from colonnade.errors import ColonnadeError, Unsuited
 from colonnade.federation.agreement.alignment_file import Alignment, Facts, digest_of
 from colonnade.federation.member.aligning.letters import (
@@ -91,7 +92,7 @@ class Follower(Side):
 
     async def one_run(self, begin: Begin) -> Alignment:
         answers = Answers(self.kind, self.run, self.tokens, begin.keys)
-        common: np.ndarray | None = None
+        common: Indices | None = None
         trained = 0
         while True:
             end = self.clock.now + FAREWELL if self.kept else None
@@ -109,7 +110,7 @@ class Follower(Side):
                 case Over() | None if self.kept is not None:
                     return self.kept
 
-    async def learn(self, tell: Tell) -> tuple[np.ndarray, int]:
+    async def learn(self, tell: Tell) -> tuple[Indices, int]:
         """The rows that all parties have, in the common order, and how many are trained on."""
         assert self.keys is not None
         found = await self.ask(self.leader, "tell", self.tokens, tell.common)
@@ -124,7 +125,7 @@ class Follower(Side):
         trained = np.unpackbits(bits, count=tell.common).astype(bool)
         return np.concatenate([rows[trained], rows[~trained]]), int(trained.sum())
 
-    def commit(self, commit: Commit, common: np.ndarray | None, trained: int) -> None:
+    def commit(self, commit: Commit, common: Indices | None, trained: int) -> None:
         if self.keys is None:
             common, trained = np.zeros(0, dtype=np.int64), commit.aligned
         if common is None or trained != commit.aligned or len(common) not in (0, commit.common):
@@ -143,7 +144,7 @@ class Follower(Side):
         self.kept = Alignment(facts, common)
         self.keep(self.kept)
 
-    def stop(self, why: str) -> Any:
+    def stop(self, why: str) -> NoReturn:
         self.send(self.leader, Stop(why[:800]))
         raise Unsuited(f"rows.match: {why}")
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from colonnade.common.text import printable
 from colonnade.errors import InputError
@@ -50,7 +51,7 @@ R = TypeVar("R")
 class Leader(Side):
     """`labelled`: by row of its file, whether it has a label, so that it is trained on."""
 
-    def __init__(self, *arguments: Any, labelled: np.ndarray, **more: Any) -> None:
+    def __init__(self, *arguments: Any, labelled: NDArray[np.bool_], **more: Any) -> None:
         super().__init__(*arguments, **more)
         assert self.keys is not None
         self.labelled = labelled
@@ -192,7 +193,7 @@ class Leader(Side):
             why = f"no row is at every party: {self.party} has {shared} in common"
         self.give_up(why)
 
-    def give_up(self, why: str) -> Any:
+    def give_up(self, why: str) -> NoReturn:
         """End this process and those of the others, which are not told any figures."""
         for party in self.others:
             self.send(party, Stop("the parties have no rows in common that can be trained on"))

@@ -7,11 +7,12 @@ import json
 import logging
 import os
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from rich.console import Console
 
 from colonnade.common.private_files import private
@@ -53,7 +54,8 @@ class OwnRows:
     """What a party brings to a run."""
 
     keys: KeyColumn | None = None  # None: it has no rows
-    labelled: np.ndarray | None = None  # by row, at the leader
+    # By row: whether it has a label, so that it can be trained on. For the leader.
+    labelled: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=bool))
     rows: int = 0
 
 

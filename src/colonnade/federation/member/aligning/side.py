@@ -201,7 +201,7 @@ class Side:
         self,
         party: str,
         stage: Stage,
-        side,
+        side: Asking,
         own: list[Sequence[str]],
         told: list[Answer],
         theirs: int,
