@@ -537,3 +537,34 @@ def test_a_federation_file_that_does_not_fit_is_refused(rows: dict[str, Any], wh
     table = federation().table()
     with pytest.raises(InputError, match=why.replace(".", r"\.")):
         parse_federation({**table, "rows": {"classes": 2, **rows}}, "f")
+
+
+def test_a_party_reads_its_own_spelling_and_may_ask_in_any_other(tmp_path: Path) -> None:
+    spelt = FILES | {"lab": [f" {key.upper()}" for key in FILES["lab"]]}
+    fed = files(tmp_path, **spelt)
+    path = tmp_path / "federation.toml"
+    path.write_text(fed.toml().replace("[rows]", '[rows]\nnormalise = ["trim", "case"]'))
+    align_in(tmp_path, read_party(tmp_path / "lab.toml", aligned=False).federation)
+    own = read_own(read_party(tmp_path / "lab.toml"))
+    assert own.names(own.called(["emil", "ANNA "])) == ["EMIL", "ANNA"]
+
+
+def test_devices_and_several_label_holders_match_rows_as_well() -> None:
+    """Where nobody leads, the first aggregator does it; of several label holders, the first."""
+    devices = [{"name": p, "role": "devices", "columns": 1} for p in FILES]
+    banks = [{"name": p, "roles": ["clients", "active"], "columns": 1} for p in FILES]
+    banks.append({"name": "bureau", "role": "collaborator"})
+    for algorithm, parties in (("mags", devices), ("cvfl", banks)):
+        fed = parse_federation(
+            {
+                "name": "others",
+                "rows": {"match": "plain", "classes": ["a", "b"], "validation": 0.0, "test": 0.0},
+                "method": {"algorithm": algorithm, "epochs": 1},
+                "parties": parties,
+            },
+            "others.toml",
+        )
+        room = matched(fed, FILES)
+        assert room.rows("hospital") == room.rows("clinic") == room.rows("lab")
+        assert room.kept["hospital"].facts.aligned == 3
+        assert all(room.kept[party].facts.aligned == 3 for party in fed.members)

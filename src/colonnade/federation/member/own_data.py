@@ -72,8 +72,9 @@ class OwnData:
         return list(names) if self.keys is None else self.keys.numbers(names)
 
     def names(self, ids: Sequence[str]) -> list[str]:
-        """What a person calls rows with these ids."""
-        return list(ids) if self.keys is None else [self.keys.keys[int(one) - 1] for one in ids]
+        """What a person calls rows with these ids: as this party's file has it."""
+        known = self.keys
+        return list(ids) if known is None else [known.written[int(one) - 1] for one in ids]
 
     @cached_property
     def places(self) -> dict[str, int]:

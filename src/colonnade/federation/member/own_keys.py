@@ -26,7 +26,8 @@ class KnownKeys:
     """The keys of the common rows at one party. Parties speak of a common row by its number, from
     1 in the common order, so that nobody is told a key."""
 
-    keys: tuple[str, ...]
+    keys: tuple[str, ...]  # normalised
+    written: tuple[str, ...]  # as this party's file has them
     steps: tuple[Step, ...]
 
     @cached_property
@@ -72,6 +73,13 @@ def _texts(column: Column, path: Path, name: str) -> list[str]:
             "or whole numbers below 2^53."
         )
     return [str(int(one)) if there else "" for one, there in zip(numbers, known, strict=True)]
+
+
+def known_keys(found: KeyColumn, alignment: Alignment, steps: tuple[Step, ...]) -> KnownKeys:
+    place = {row: i for i, row in enumerate(found.rows.tolist())}
+    common = [place[row] for row in alignment.rows.tolist()]
+    keys, written = (tuple(texts[i] for i in common) for texts in (found.keys, found.written))
+    return KnownKeys(keys, written, steps)
 
 
 def check_unchanged(found: KeyColumn, alignment: Alignment, path: Path) -> None:

@@ -23,6 +23,7 @@ from colonnade.federation.member.own_keys import (
     KnownKeys,
     beside,
     check_unchanged,
+    known_keys,
     read_keys,
 )
 
@@ -67,14 +68,12 @@ def matched(columns: dict[str, Column], party: PartyFile, path: Path) -> Chosen:
         raise InputError(f"{party.source}: its rows have not been matched yet: colonnade align")
     found = read_keys(columns[spec.id], path, spec.id, rows)
     check_unchanged(found, alignment, path)
-    known = dict(zip(found.rows.tolist(), found.keys, strict=True))
-    keys = KnownKeys(tuple(known[row] for row in alignment.rows.tolist()), rows.steps)
     return Chosen(
         alignment.rows,
         numbered(len(alignment.rows)),
         alignment.facts.name,
         beside(found, alignment),
-        keys,
+        known_keys(found, alignment, rows.steps),
         alignment.notes,
     )
 

@@ -43,6 +43,7 @@ class KeyColumn:
     rows: NDArray[np.int64]  # the row of each key, from 0; rows without a key are not among them
     empty: int  # rows without a key
     kind: Kind  # numbers: every key is a whole number
+    written: tuple[str, ...] = ()  # the keys as they are in the file, without spaces around
 
 
 def normalised(key: str, steps: Sequence[Step]) -> str:
@@ -68,7 +69,9 @@ def key_column(texts: Sequence[str], steps: Sequence[Step] = USUAL) -> KeyColumn
         several = [times for times in Counter(keys).values() if times > 1]
         raise DuplicateKeys(len(several), sum(several))
     kind = "numbers" if all(map(NUMBER.fullmatch, keys)) else "text"
-    return KeyColumn(keys, np.array(rows, dtype=np.int64), len(known) - len(rows), kind)
+    written = tuple(texts[row].strip() for row in rows)
+    places = np.array(rows, dtype=np.int64)
+    return KeyColumn(keys, places, len(known) - len(rows), kind, written)
 
 
 def token(key: str) -> str:
