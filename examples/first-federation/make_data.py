@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from sklearn.datasets import load_breast_cancer
@@ -18,7 +19,7 @@ SPELLING = {"hospital": "P{:03d}", "clinic": "p{:03d}", "lab": " P{:03d} "}
 
 
 def main() -> None:
-    data = load_breast_cancer()
+    data: Any = load_breast_cancer()
     names = [str(name).replace(" ", "_") for name in data.feature_names]
     random = np.random.default_rng(0)
     for place, (party, spelling) in enumerate(SPELLING.items()):

@@ -26,10 +26,10 @@ from colonnade.federation.agreement.alignment_file import (
 from colonnade.federation.agreement.federation import Federation
 from colonnade.federation.agreement.federation_file import parse_federation
 from colonnade.federation.agreement.party_file import read_party
-from colonnade.federation.member.aligning import letters
+from colonnade.federation.member.aligning import messages
 from colonnade.federation.member.aligning.follower import Follower
 from colonnade.federation.member.aligning.leader import Leader
-from colonnade.federation.member.aligning.letters import MARK, Ask, Begin, Hello, decode, encode
+from colonnade.federation.member.aligning.messages import MARK, Ask, Begin, Hello, decode, encode
 from colonnade.federation.member.aligning.process import OwnRows, read_own_rows, side_of
 from colonnade.federation.member.own_data import read_own
 from colonnade.network.clock import SECOND, Clock
@@ -100,7 +100,8 @@ class Room:
 
     def rows(self, party: str) -> list[str]:
         """The keys of a party's common rows, in the common order."""
-        return [self.keys[party][row] for row in self.kept[party].rows.tolist()]
+        keys = list(self.keys[party])
+        return [keys[int(row)] for row in self.kept[party].rows]
 
 
 def matched(fed: Federation, keys: Mapping[str, Sequence[str]], unlabelled: Any = ()) -> Room:
@@ -109,7 +110,7 @@ def matched(fed: Federation, keys: Mapping[str, Sequence[str]], unlabelled: Any 
     return room
 
 
-def letters_from(room: Room, sender: str, to: str | None = None) -> list[Any]:
+def messages_from(room: Room, sender: str, to: str | None = None) -> list[Any]:
     return [decode(data) for s, t, data in room.sent if s == sender and to in (None, t)]
 
 
@@ -190,9 +191,9 @@ def test_a_party_hears_from_nobody_but_the_leader_and_the_leader_only_sizes_and_
     for sender, to, _ in room.sent:
         assert "hospital" in (sender, to)
     for party in ("clinic", "lab"):
-        kinds = {type(letter).__name__ for letter in letters_from(room, party)}
+        kinds = {type(message).__name__ for message in messages_from(room, party)}
         assert kinds == {"Hello", "Answer", "Ask", "Ready", "Kept"}
-        hello = letters_from(room, party)[0]
+        hello = messages_from(room, party)[0]
         assert isinstance(hello, Hello)
         assert hello.keys == len(FILES[party])
 
@@ -204,10 +205,12 @@ def test_a_party_learns_the_rows_that_all_have_and_not_those_it_shares_with_the_
     three rows."""
     room = matched(federation("private"), FILES)
     assert set(room.rows("lab")) == {"anna", "carl", "emil"}
-    told = [one for one in letters_from(room, "hospital", "lab") if hasattr(one, "common")]
+    told = [one for one in messages_from(room, "hospital", "lab") if hasattr(one, "common")]
     assert {one.common for one in told} == {3}
     setups = [
-        one.setup for one in letters_from(room, "hospital", "lab") if type(one).__name__ == "Answer"
+        one.setup
+        for one in messages_from(room, "hospital", "lab")
+        if type(one).__name__ == "Answer"
     ]
     assert sum(len(one) for one in setups) < 4 * 36  # elements of 33 bytes, with their headers
 
@@ -251,7 +254,7 @@ def test_an_empty_intersection_is_an_error_with_advice_and_no_figures_for_the_ot
     why = ends(room)
     assert "no key of hospital (5 keys) is one of lab (2 keys)" in why
     assert "rows.normalise" in why
-    stops = [one.why for one in letters_from(room, "hospital") if hasattr(one, "why")]
+    stops = [one.why for one in messages_from(room, "hospital") if hasattr(one, "why")]
     assert stops == ["the parties have no rows in common that can be trained on"] * 2
     assert set(matched(federation(normalise=["case"]), files).rows("clinic")) == {"anna", "emil"}
 
@@ -304,7 +307,7 @@ def test_garbage_of_a_member_is_refused_with_a_sentence_and_ends_nobody(
         good + b"x",
         MARK + b"\x91" * 100_000,
         encode(Ask(run, "find", 0, b"\x02" * 33)),
-        encode(Ask(run, "tell", letters.MOST // letters.PART, b"")),
+        encode(Ask(run, "tell", messages.MOST // messages.PART, b"")),
         *(source.randbytes(source.randrange(200)) for _ in range(200)),
         *(MARK + source.randbytes(source.randrange(200)) for _ in range(200)),
     ]
@@ -326,11 +329,11 @@ def test_garbage_of_a_member_is_refused_with_a_sentence_and_ends_nobody(
 
 def test_a_letter_that_is_too_long_is_refused_unread() -> None:
     with pytest.raises(WireError, match="too long"):
-        decode(MARK + bytes(letters.LARGEST))
+        decode(MARK + bytes(messages.LARGEST))
     with pytest.raises(WireError):
-        decode(encode(Ask(b"r" * 16, "find", 0, bytes(letters.BODY + 1))))
+        decode(encode(Ask(b"r" * 16, "find", 0, bytes(messages.BODY + 1))))
     with pytest.raises(WireError):
-        decode(encode(Begin(b"r" * 16, letters.MOST + 1)))
+        decode(encode(Begin(b"r" * 16, messages.MOST + 1)))
 
 
 def test_a_member_that_asks_twice_for_other_keys_gets_no_answer() -> None:
@@ -338,12 +341,12 @@ def test_a_member_that_asks_twice_for_other_keys_gets_no_answer() -> None:
     leader, asked = room.sides["hospital"], []
     original = Follower.send
 
-    def twice(self: Follower, party: str, letter: Any) -> None:
-        original(self, party, letter)
-        if isinstance(letter, Ask) and self.party == "lab" and not asked:
-            asked.append(letter)
+    def twice(self: Follower, party: str, message: Any) -> None:
+        original(self, party, message)
+        if isinstance(message, Ask) and self.party == "lab" and not asked:
+            asked.append(message)
             other = self.kind.asking(self.run).request([token("bert")] * 6)
-            original(self, party, Ask(letter.run, "tell", letter.part, other))
+            original(self, party, Ask(message.run, "tell", message.part, other))
 
     Follower.send = twice
     try:
@@ -352,7 +355,7 @@ def test_a_member_that_asks_twice_for_other_keys_gets_no_answer() -> None:
         Follower.send = original
     assert asked
     answers = [
-        one for one in letters_from(room, "hospital", "lab") if type(one).__name__ == "Answer"
+        one for one in messages_from(room, "hospital", "lab") if type(one).__name__ == "Answer"
     ]
     assert len(answers) == 1
     assert leader.refused.total == 1
@@ -365,7 +368,7 @@ def test_a_false_answer_ends_the_run_and_the_leader_waits_for_that_party(
     lab = room.sides["lab"]
     original = lab.reply
     lab.reply = lambda party, answers, ask: lab.send(
-        party, letters.Answer(ask.run, ask.stage, ask.part, b"\x07garbage", b"garbage")
+        party, messages.Answer(ask.run, ask.stage, ask.part, b"\x07garbage", b"garbage")
     )
     with pytest.raises(Unsuited, match="no part of the protocol"):
         room.run()
@@ -541,7 +544,7 @@ def test_a_federation_file_that_does_not_fit_is_refused(rows: dict[str, Any], wh
 
 def test_a_party_reads_its_own_spelling_and_may_ask_in_any_other(tmp_path: Path) -> None:
     spelt = FILES | {"lab": [f" {key.upper()}" for key in FILES["lab"]]}
-    fed = files(tmp_path, **spelt)
+    fed = files(tmp_path, "splitnn", **spelt)
     path = tmp_path / "federation.toml"
     path.write_text(fed.toml().replace("[rows]", '[rows]\nnormalise = ["trim", "case"]'))
     align_in(tmp_path, read_party(tmp_path / "lab.toml", aligned=False).federation)

@@ -80,8 +80,9 @@ def token(key: str) -> str:
     return hashlib.blake2b(content, digest_size=32, person=b"colonnade key").hexdigest()
 
 
-def common_order(tokens: Sequence[str], salt: bytes) -> NDArray[np.int64]:
-    """An order of keys that every party finds by itself from the same keys and the same salt, and
-    that tells nothing about the keys."""
+def common_order(tokens: Sequence[str], seed: int) -> NDArray[np.int64]:
+    """An order of keys that every party finds by itself from the same keys and the same seed,
+    whatever the order of its file; so the same rows are for training and test each time."""
+    salt = f"order {seed}".encode()
     marks = [hashlib.blake2b(one.encode(), digest_size=16, key=salt).digest() for one in tokens]
     return np.array(sorted(range(len(marks)), key=marks.__getitem__), dtype=np.int64)

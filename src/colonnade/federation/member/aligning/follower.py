@@ -16,7 +16,7 @@ from colonnade.common.text import printable
 from colonnade.data.rows import Indices
 from colonnade.errors import ColonnadeError, Unsuited
 from colonnade.federation.agreement.alignment_file import Alignment, Facts, digest_of
-from colonnade.federation.member.aligning.letters import (
+from colonnade.federation.member.aligning.messages import (
     Any_,
     Ask,
     Begin,
@@ -96,16 +96,16 @@ class Follower(Side):
         trained = 0
         while True:
             end = self.clock.now + FAREWELL if self.kept else None
-            letter = await self.next(self.leader, Ask, Tell, Commit, Over, until=end)
-            match letter:
+            message = await self.next(self.leader, Ask, Tell, Commit, Over, until=end)
+            match message:
                 case Ask(stage="find"):
-                    self.reply(self.leader, answers, letter)
+                    self.reply(self.leader, answers, message)
                 case Tell():
                     if common is None:
-                        common, trained = await self.learn(letter)
+                        common, trained = await self.learn(message)
                     self.send(self.leader, Ready(self.run))
                 case Commit():
-                    self.commit(letter, common, trained)
+                    self.commit(message, common, trained)
                     self.send(self.leader, Kept(self.run))
                 case Over() | None if self.kept is not None:
                     return self.kept
@@ -120,7 +120,7 @@ class Follower(Side):
                 f"{self.party} finds {len(found):,} of {tell.common:,} common rows. Has a file "
                 "changed meanwhile? Start again"
             )
-        order = common_order([self.tokens[place] for place in found], self.run)
+        order = common_order([self.tokens[place] for place in found], self.federation.seed)
         rows = self.keys.rows[[self.places[found[i]] for i in order]]
         trained = np.unpackbits(bits, count=tell.common).astype(bool)
         return np.concatenate([rows[trained], rows[~trained]]), int(trained.sum())
@@ -154,16 +154,16 @@ class Follower(Side):
         if self.life_of(self.leader) is None or self.life_of(self.leader) != self.life:
             raise Lost(self.leader)
 
-    def unexpected(self, party: str, letter: Any_) -> None:
+    def unexpected(self, party: str, message: Any_) -> None:
         if party != self.leader:
             self.refused.add(party, "refused: only the label holder matches rows with this party")
-        elif isinstance(letter, Stop):
-            raise Unsuited(f"{self.leader} says: {printable(letter.why, 800)}")
-        elif isinstance(letter, Greet) and self.run and self.kept is None:
+        elif isinstance(message, Stop):
+            raise Unsuited(f"{self.leader} says: {printable(message.why, 800)}")
+        elif isinstance(message, Greet) and self.run and self.kept is None:
             self.run = b""
             raise Lost(self.leader, "begins anew")
-        elif isinstance(letter, Begin) and letter.run != self.run:
-            raise Anew(letter)
+        elif isinstance(message, Begin) and message.run != self.run:
+            raise Anew(message)
 
     def other_message(self, sender: str) -> None:
         if sender == self.leader and self.kept is None:

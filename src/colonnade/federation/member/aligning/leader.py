@@ -18,7 +18,7 @@ from colonnade.common.text import printable
 from colonnade.errors import InputError
 from colonnade.federation.agreement.alignment_file import Alignment, Facts, digest_of
 from colonnade.federation.agreement.digest import differences
-from colonnade.federation.member.aligning.letters import (
+from colonnade.federation.member.aligning.messages import (
     Any_,
     Ask,
     Begin,
@@ -78,11 +78,11 @@ class Leader(Side):
         while True:
             for party in self.others:
                 while self.inboxes[party]:
-                    letter = self.inboxes[party].popleft()
-                    if isinstance(letter, Hello):
-                        self.meet(party, letter)
-                    elif isinstance(letter, Stop):
-                        log.error("%s", f"{party}: {printable(letter.why, 800)}")
+                    message = self.inboxes[party].popleft()
+                    if isinstance(message, Hello):
+                        self.meet(party, message)
+                    elif isinstance(message, Stop):
+                        log.error("%s", f"{party}: {printable(message.why, 800)}")
                 if not self.lives[party]:
                     self.hellos.pop(party, None)
             if len(self.hellos) == len(self.others):
@@ -131,13 +131,13 @@ class Leader(Side):
             if self.life_of(one) is None or self.life_of(one) != self.begun_with[one]:
                 raise Lost(one)
 
-    def unexpected(self, party: str, letter: Any_) -> None:
-        if isinstance(letter, Hello):
+    def unexpected(self, party: str, message: Any_) -> None:
+        if isinstance(message, Hello):
             if party in self.heard:
                 raise Lost(party, "has begun anew")
             self.send(party, Begin(self.run, len(self.tokens)))  # the first one was lost
-        elif isinstance(letter, Stop):
-            raise Lost(party, f"cannot go on: {printable(letter.why, 800)}")
+        elif isinstance(message, Stop):
+            raise Lost(party, f"cannot go on: {printable(message.why, 800)}")
 
     def other_message(self, sender: str) -> None:
         if sender not in self.hellos:
@@ -201,10 +201,10 @@ class Leader(Side):
 
     def aligned(self, found: dict[str, set[int]], common: list[int]) -> tuple[Alignment, bytes]:
         """The alignment of this party, and which of the common rows are trained on: a bit for each
-        in the order of the salted digests of their keys."""
+        in the order of the digests of their keys."""
         keys, federation = self.keys, self.federation
         assert keys is not None
-        order = common_order([self.tokens[place] for place in common], self.run)
+        order = common_order([self.tokens[place] for place in common], self.federation.seed)
         rows = keys.rows[[self.places[common[i]] for i in order]]
         trained = self.labelled[rows]
         if not trained.any():
@@ -235,14 +235,14 @@ class Leader(Side):
         answers = Answers(self.kind, self.run, tokens, self.hellos[party].keys)
         self.send(party, Tell(self.run, len(tokens), bits))
         while True:
-            letter = await self.next(party, Ask, Ready)
+            message = await self.next(party, Ask, Ready)
             self.heard.add(party)
-            if isinstance(letter, Ready):
+            if isinstance(message, Ready):
                 return
-            if letter is None:
+            if message is None:
                 self.send(party, Tell(self.run, len(tokens), bits))
-            elif letter.stage == "tell":
-                self.reply(party, answers, letter)
+            elif message.stage == "tell":
+                self.reply(party, answers, message)
                 await self.breathe()
 
     async def confirm(self, party: str) -> None:

@@ -16,7 +16,7 @@ from typing import Literal, TypeVar
 from colonnade.errors import ColonnadeError
 from colonnade.federation.agreement.alignment_file import Alignment
 from colonnade.federation.agreement.federation import Federation
-from colonnade.federation.member.aligning.letters import (
+from colonnade.federation.member.aligning.messages import (
     MARK,
     Answer,
     Any_,
@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 
 WINDOW = 8  # parts that are asked for and not answered yet
 RESEND = 60 * SECOND  # until a part is asked for again
-WAITING = 256  # letters of one party that wait to be read
+WAITING = 256  # messages of one party that wait to be read
 
 T = TypeVar("T")
 Watch = Callable[[str, str, int, int], None]  # takes a party, what is done, how far, of how many
@@ -106,23 +106,23 @@ class Side:
         self.lives: dict[str, list[int]] = {party: [] for party in self.inboxes}
         self.bytes = 0  # that left this party
 
-    # -- letters ----------------------------------------------------------------------------------
+    # -- messages --------------------------------------------------------------------------------
 
     def listen(self, life: int = 0) -> None:
         self.transport.listen(self.deliver, self.notice, life)
 
     def deliver(self, sender: str, data: bytes) -> None:
-        """Whatever arrives: a letter waits to be read, anything else is counted and refused."""
+        """Whatever arrives: a message waits to be read, anything else is counted and refused."""
         if sender not in self.inboxes:
             return
         try:
-            letter = decode(data)
+            message = decode(data)
         except WireError as error:
             if not data.startswith(MARK):
                 self.other_message(sender)
             self.refused.add(sender, f"refused: {error.kind}", error.detail)
             return
-        self.inboxes[sender].append(letter)
+        self.inboxes[sender].append(message)
         self.news.notify()
 
     def notice(self, party: str, there: bool, life: int) -> None:
@@ -139,8 +139,8 @@ class Side:
         """A party sent what belongs to a training."""
         return None
 
-    def send(self, party: str, letter: Any_) -> None:
-        data = encode(letter)
+    def send(self, party: str, message: Any_) -> None:
+        data = encode(message)
         self.bytes += len(data)
         self.transport.publish(party, data)
 
@@ -148,15 +148,15 @@ class Side:
         return self.lives[party][0] if self.lives[party] else None
 
     async def next(self, party: str, *kinds: type[T], until: int | None = None) -> T | None:
-        """The next letter of these kinds that belongs to the run; None when the time is over."""
+        """The next message of these kinds that belongs to the run; None when the time is over."""
         limit = self.clock.now + RESEND if until is None else until
         while True:
             self.check_there(party)
             while self.inboxes[party]:
-                letter = self.inboxes[party].popleft()
-                if isinstance(letter, kinds) and getattr(letter, "run", self.run) == self.run:
-                    return letter
-                self.unexpected(party, letter)
+                message = self.inboxes[party].popleft()
+                if isinstance(message, kinds) and getattr(message, "run", self.run) == self.run:
+                    return message
+                self.unexpected(party, message)
             if self.clock.now >= limit:
                 return None
             await self.clock.wait(self.news, limit)
@@ -165,12 +165,12 @@ class Side:
         """Lost, if a party is no more the one that the run began with."""
         raise NotImplementedError
 
-    def unexpected(self, party: str, letter: Any_) -> None:
-        """A letter that nothing waits for: of an earlier run, or one that changes what is done."""
+    def unexpected(self, party: str, message: Any_) -> None:
+        """A message that nothing waits for: of an earlier run, or one that changes what is done."""
         return None
 
     async def breathe(self) -> None:
-        """After a computation: let other tasks go on, and letters come in."""
+        """After a computation: let other tasks go on, and messages come in."""
         await self.clock.sleep_until(self.clock.now)
 
     # -- a stage ----------------------------------------------------------------------------------

@@ -24,11 +24,11 @@ Bytes = Annotated[bytes, msgspec.Meta(max_length=BODY)]
 Stage = Literal["find", "tell"]  # the leader finds what is common; it lets the others find it
 
 
-class Letter(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True):
+class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True):
     pass
 
 
-class Hello(Letter, frozen=True):
+class Hello(Message, frozen=True):
     """To the leader, from a party that is ready."""
 
     digests: Annotated[dict[Name, Name], msgspec.Meta(max_length=10_000)]  # of the federation file
@@ -36,18 +36,18 @@ class Hello(Letter, frozen=True):
     kind: Literal["numbers", "text", ""] = ""  # "": it has no rows
 
 
-class Greet(Letter, frozen=True):
+class Greet(Message, frozen=True):
     """From the leader, between two runs: say that you are ready."""
 
 
-class Begin(Letter, frozen=True):
+class Begin(Message, frozen=True):
     """From the leader: a run begins; how many keys the leader has."""
 
     run: Run
     keys: Keys
 
 
-class Ask(Letter, frozen=True):
+class Ask(Message, frozen=True):
     """A part of the asking side's keys, in the form of the protocol."""
 
     run: Run
@@ -56,7 +56,7 @@ class Ask(Letter, frozen=True):
     request: Bytes
 
 
-class Answer(Letter, frozen=True):
+class Answer(Message, frozen=True):
     """The answer to a part, and a part of the answering side's own keys."""
 
     run: Run
@@ -66,22 +66,22 @@ class Answer(Letter, frozen=True):
     answer: Bytes
 
 
-class Tell(Letter, frozen=True):
+class Tell(Message, frozen=True):
     """From the leader: so many rows are common to all; ask which they are. A bit for each, in the
-    order that the salted digests of their keys have: is it for training, validation and test?"""
+    order that the digests of their keys have: is it for training, validation and test?"""
 
     run: Run
     common: Keys
     labelled: Annotated[bytes, msgspec.Meta(max_length=BITS)]
 
 
-class Ready(Letter, frozen=True):
+class Ready(Message, frozen=True):
     """To the leader: the sender has found the common rows."""
 
     run: Run
 
 
-class Commit(Letter, frozen=True):
+class Commit(Message, frozen=True):
     """From the leader: every party is ready; keep the alignment."""
 
     run: Run
@@ -90,17 +90,17 @@ class Commit(Letter, frozen=True):
     extra: Keys
 
 
-class Kept(Letter, frozen=True):
+class Kept(Message, frozen=True):
     run: Run
 
 
-class Over(Letter, frozen=True):
+class Over(Message, frozen=True):
     """From the leader: every party has kept it."""
 
     run: Run
 
 
-class Stop(Letter, frozen=True):
+class Stop(Message, frozen=True):
     """The sender cannot go on with the receiver."""
 
     why: Annotated[str, msgspec.Meta(max_length=4 * LONGEST)]
@@ -110,12 +110,12 @@ Any_ = Hello | Greet | Begin | Ask | Answer | Tell | Ready | Commit | Kept | Ove
 _encoder, _decoder = msgspec.msgpack.Encoder(), msgspec.msgpack.Decoder(Any_)
 
 
-def encode(letter: Any_) -> bytes:
-    return MARK + _encoder.encode(letter)
+def encode(message: Any_) -> bytes:
+    return MARK + _encoder.encode(message)
 
 
 def decode(data: bytes) -> Any_:
-    """The letter in these bytes; WireError if they are anything else."""
+    """The message in these bytes; WireError if they are anything else."""
     if not data.startswith(MARK):
         raise WireError("a message that is not about matching rows")
     if len(data) > LARGEST:
