@@ -372,7 +372,9 @@ def test_a_false_answer_ends_the_run_and_the_leader_waits_for_that_party(
     )
     with pytest.raises(Unsuited, match="no part of the protocol"):
         room.run()
-    assert "lab: its answers are no part of the protocol" in caplog.text
+    assert (
+        "lab: takes no part; matching begins anew when it is back (its answers are" in caplog.text
+    )
     lab.reply = original
 
 
@@ -393,6 +395,26 @@ def test_a_party_that_leaves_in_the_middle_is_waited_for_and_all_begin_anew() ->
     room.run()
     assert len(set(calls)) == 2
     assert room.rows("hospital") == room.rows("clinic") == room.rows("lab")
+
+
+def test_a_party_that_has_kept_the_alignment_may_leave_before_the_others_have() -> None:
+    room = Room(federation(), FILES)
+    lab, clinic = room.sides["lab"], room.sides["clinic"]
+    sends = {party: room.sides[party].send for party in ("lab", "clinic")}
+
+    def leave(party: str, message: Any) -> None:
+        sends["lab"](party, message)
+        if isinstance(message, messages.Kept):
+            room.clock.call_at(room.clock.now + SECOND, lab.transport.close)
+
+    def late(party: str, message: Any) -> None:
+        delay = 5 * SECOND if isinstance(message, messages.Kept) else 0
+        room.clock.call_at(room.clock.now + delay, lambda: sends["clinic"](party, message))
+
+    lab.send, clinic.send = leave, late
+    found = room.run()
+    assert len({one.facts.name for one in found.values()}) == 1
+    assert len([one for one in messages_from(room, "hospital") if isinstance(one, Begin)]) == 2
 
 
 def test_a_party_without_an_alignment_says_so_when_the_others_train_already() -> None:

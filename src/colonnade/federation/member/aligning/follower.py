@@ -35,7 +35,7 @@ from colonnade.privacy.alignment.keys import common_order
 log = logging.getLogger(__name__)
 
 AGAIN = 2 * SECOND  # between two greetings
-FAREWELL = 10 * SECOND  # that a party with an alignment waits for the others
+FAREWELL = 60 * SECOND  # that a party with an alignment waits for the others
 
 
 class Anew(ColonnadeError):
@@ -63,7 +63,7 @@ class Follower(Side):
             except Lost as lost:
                 if self.kept is not None:
                     return self.kept
-                log.warning("%s: %s; waiting for it", self.leader, lost.why or "away")
+                self.seen.add(self.leader, "away; waiting for it", lost.why)
 
     async def meet(self) -> Begin:
         """Greet the leader until it begins."""

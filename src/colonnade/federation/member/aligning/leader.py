@@ -61,6 +61,7 @@ class Leader(Side):
         self.hellos: dict[str, Hello] = {}
         self.begun_with: dict[str, int | None] = {}  # the lives of the parties in this run
         self.heard: set[str] = set()  # in this run
+        self.done: set[str] = set()  # who has kept the alignment, and may leave
 
     async def run_to_the_end(self) -> Alignment:
         while True:
@@ -82,7 +83,7 @@ class Leader(Side):
                     if isinstance(message, Hello):
                         self.meet(party, message)
                     elif isinstance(message, Stop):
-                        log.error("%s", f"{party}: {printable(message.why, 800)}")
+                        self.refused.add(party, "cannot go on", message.why)
                 if not self.lives[party]:
                     self.hellos.pop(party, None)
             if len(self.hellos) == len(self.others):
@@ -98,7 +99,7 @@ class Leader(Side):
     def meet(self, party: str, hello: Hello) -> None:
         why = self.mismatch(party, hello)
         if why:
-            log.error("%s", why)
+            self.refused.add(party, why, level=logging.ERROR)
             self.send(party, Stop(why[:800]))
             return
         self.hellos[party] = hello
@@ -122,13 +123,14 @@ class Leader(Side):
     def dismiss(self, party: str, why: str) -> None:
         """Begin anew when a party is back."""
         self.hellos.pop(party, None)
-        log.warning("%s: %s; matching begins anew when it is back", party, why or "away")
+        self.seen.add(party, "takes no part; matching begins anew when it is back", why)
         if why:
             self.send(party, Stop(why[:800]))
 
     def check_there(self, party: str) -> None:
         for one in self.others:
-            if self.life_of(one) is None or self.life_of(one) != self.begun_with[one]:
+            life = self.life_of(one)
+            if one not in self.done and (life is None or life != self.begun_with[one]):
                 raise Lost(one)
 
     def unexpected(self, party: str, message: Any_) -> None:
@@ -148,7 +150,7 @@ class Leader(Side):
     # -- a run ------------------------------------------------------------------------------------
 
     async def attempt(self) -> Alignment:
-        self.run, self.heard = secrets.token_bytes(16), set()
+        self.run, self.heard, self.done = secrets.token_bytes(16), set(), set()
         self.begun_with = {party: self.life_of(party) for party in self.others}
         for party in self.others:
             self.send(party, Begin(self.run, len(self.tokens)))
@@ -248,3 +250,4 @@ class Leader(Side):
     async def confirm(self, party: str) -> None:
         while await self.next(party, Kept) is None:
             continue
+        self.done.add(party)

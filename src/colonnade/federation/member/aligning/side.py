@@ -99,7 +99,7 @@ class Side:
         secrets.SystemRandom().shuffle(self.places)
         self.tokens = [token(keys.keys[place]) for place in self.places] if keys else []
         self.run = b""
-        self.news, self.refused = Signal(), Tally(log)
+        self.news, self.refused, self.seen = Signal(), Tally(log), Tally(log, first=20)
         self.inboxes: dict[str, deque[Any_]] = {
             party: deque(maxlen=WAITING) for party in federation.members if party != self.party
         }
@@ -151,12 +151,12 @@ class Side:
         """The next message of these kinds that belongs to the run; None when the time is over."""
         limit = self.clock.now + RESEND if until is None else until
         while True:
-            self.check_there(party)
             while self.inboxes[party]:
                 message = self.inboxes[party].popleft()
                 if isinstance(message, kinds) and getattr(message, "run", self.run) == self.run:
                     return message
                 self.unexpected(party, message)
+            self.check_there(party)  # after what it had sent before it left
             if self.clock.now >= limit:
                 return None
             await self.clock.wait(self.news, limit)
