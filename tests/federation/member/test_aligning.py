@@ -372,9 +372,7 @@ def test_a_false_answer_ends_the_run_and_the_leader_waits_for_that_party(
     )
     with pytest.raises(Unsuited, match="no part of the protocol"):
         room.run()
-    assert (
-        "lab: takes no part; matching begins anew when it is back (its answers are" in caplog.text
-    )
+    assert "lab: takes no part; matching begins anew when it is back (its answers" in caplog.text
     lab.reply = original
 
 

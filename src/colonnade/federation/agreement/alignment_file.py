@@ -55,9 +55,12 @@ class Alignment:
         pairs = ", ".join(f"{count:,} at {party}" for party, count in facts.matched.items())
         empty = f", {facts.empty:,} of them without a key" if facts.empty else ""
         labels = f", {facts.aligned:,} of them with a label" if facts.aligned < common else ""
+        others = "the others were left out"
+        if facts.extra:
+            others = f"of its others each column holder uses {facts.extra:,}, without labels"
         return (
             f"rows were matched by their keys: of {facts.rows:,} rows here{empty}, {pairs}; "
-            f"{common:,} are at every party{labels}, the others were left out",
+            f"{common:,} are at every party{labels}; {others}",
         )
 
 
