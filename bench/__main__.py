@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import (
+    align,
     autoencoder,
     chaos,
     client_time,
@@ -57,6 +58,7 @@ BENCHMARKS: dict[str, Callable[[], list[Figure]]] = {
     "processes": processes.run,
     "restarts": restarts.run,
     "serve": serving.run,
+    "align": align.run,
     "chaos": chaos.run,
     "storms": storms.run,
     "tables": large_tables.run,
@@ -68,6 +70,7 @@ TABLES: dict[str, Callable[[list[Figure]], Table]] = {
     "processes": processes.table,
     "restarts": restarts.table,
     "serve": processes.table,
+    "align": align.table,
     "chaos": chaos.table,
     "storms": storms.table,
     "tables": large_tables.table,
