@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import (
+    align,
     autoencoder,
     chaos,
     client_time,
@@ -59,6 +60,7 @@ BENCHMARKS: dict[str, Callable[[], list[Figure]]] = {
     "restarts": restarts.run,
     "serve": serving.run,
     "ray": ray_runs.run,
+    "align": align.run,
     "chaos": chaos.run,
     "storms": storms.run,
     "tables": large_tables.run,
@@ -71,6 +73,7 @@ TABLES: dict[str, Callable[[list[Figure]], Table]] = {
     "restarts": restarts.table,
     "serve": processes.table,
     "ray": restarts.table,
+    "align": align.table,
     "chaos": chaos.table,
     "storms": storms.table,
     "tables": large_tables.table,

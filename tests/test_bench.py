@@ -13,6 +13,7 @@ import pytest
 import torch
 from bench import (
     __main__,
+    align,
     autoencoder,
     chaos,
     client_time,
@@ -66,6 +67,7 @@ SMALL: dict[str, tuple[ModuleType, dict[str, Any]]] = {
     "restarts": (restarts, {"PARTIES": 2, "KILLS": 1, "EVERY": 0.5}),
     "serve": (serving, {"RATE": 50, "REQUESTS": 60, "REPEATS": 1}),
     "ray": (ray_runs, {"SHORT": 3, "KILLED": {}}),
+    "align": (align, {"KEYS": 300, "REPEATS": 1, "NAMES": ("private",)}),
     "chaos": (chaos, {"METHODS": ONE_METHOD, "CALM": 1, "SEEDS": 1, "LEAST": 0}),
     "storms": (storms, {"STORMS": 1, "LED_TWICE": 1}),
     "raw": (raw_tables, {"ROWS": 200, "SEEDS": (0,), "EPOCHS": 1, "CREDIT_ROWS": 500}),

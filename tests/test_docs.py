@@ -52,7 +52,9 @@ def test_the_reference_names_every_key_of_federation_and_party_files() -> None:
         assert f"`{table}`" in page, table
 
 
-@pytest.mark.parametrize("party", ["three-hospitals/hospital", "four-banks/north"])
+@pytest.mark.parametrize(
+    "party", ["first-federation/hospital", "three-hospitals/hospital", "four-banks/north"]
+)
 def test_the_tutorial_shows_the_files_of_its_example(party: str) -> None:
     example, name = party.split("/")
     page = (ROOT / "docs" / "tutorial" / f"{example}.md").read_text()

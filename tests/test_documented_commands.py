@@ -188,7 +188,11 @@ def test_the_python_of_a_page_runs(
 
 @pytest.mark.parametrize(
     ("example", "reports", "ids"),
-    [("three-hospitals", "hospital", "p431,p040"), ("four-banks", "north", "c600,c601")],
+    [
+        ("first-federation", "hospital", "P165,P030"),
+        ("three-hospitals", "hospital", "p431,p040"),
+        ("four-banks", "north", "c600,c601"),
+    ],
 )
 def test_the_federation_of_a_tutorial_trains_answers_and_reports(
     example: str, reports: str, ids: str, tmp_path: Path

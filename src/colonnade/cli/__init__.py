@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from colonnade.cli import (
+    align,
     audit,
     compare,
     experiments,
@@ -59,7 +60,7 @@ def top_level(
     """What the command takes before the name of a subcommand."""
 
 
-_MODULES = (experiments, compare, explain, audit, look, federation, predict, serve, watch)
+_MODULES = (experiments, compare, explain, audit, look, align, federation, predict, serve, watch)
 for _command in (one for module in _MODULES for one in module.COMMANDS):
     app.command(help=paragraphs(_command.__doc__))(_command)
 app.add_typer(keys_app, name="keys")

@@ -147,7 +147,7 @@ def _asked(
     if out is not None and known:
         write_table(found, out, name)
     journal.remove()
-    check_known(found, party.party)
+    check_known(found, party.party, matched=party.matches)
     return found
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -101,28 +102,36 @@ class Labels(NamedTuple):
     cautions: tuple[str, ...]
 
 
-def encode_labels(values: Array, source: str, column: str, goal: GoalName | None = None) -> Labels:
+def encode_labels(
+    values: Array,
+    source: str,
+    column: str,
+    goal: GoalName | None = None,
+    rows: NDArray[np.int64] | None = None,
+) -> Labels:
     """Classes as 0..classes-1 in sorted order: numbers by value, text by letters. Numbers of which
-    one is a fraction are no classes, unless `goal` says so."""
+    one is a fraction are no classes, unless `goal` says so. `rows`: which rows of the file these
+    are, for errors; default: the first ones."""
+    refuse = partial(_refuse, source=source, column=column, rows=rows)
     if values.ndim != 1 or values.dtype.kind not in "biufUS":
         raise InputError(f"{source}: labels {column!r} must be one column of text or numbers.")
     if not len(values):
         raise InputError(f"{source}: has no data rows.")
     if values.dtype.kind in "US":
         values = np.char.strip(values.astype(str))
-        _refuse(values == "", values, source, column, "has no label")
+        refuse(values == "", values, "has no label")
         values = _as_numbers(values)
     if values.dtype.kind == "f":
         numbers = values.astype(np.float64)
-        _refuse(~np.isfinite(numbers), values, source, column, "has no label")
+        refuse(~np.isfinite(numbers), values, "has no label")
         fractions = numbers != np.round(numbers)
         if goal is None and fractions.any():
             goal = "number"
         if goal == "classes":
             why = "is no class but a fraction"
-            _refuse(fractions, values, source, column, why, f" For amounts, {AMOUNTS}")
+            refuse(fractions, values, why, f" For amounts, {AMOUNTS}")
     if goal == "number":
-        return Labels(_as_amounts(values, source, column), [], ())
+        return Labels(_as_amounts(values, source, column, refuse), [], ())
     if values.dtype.kind == "f":
         values = values.astype(np.int64)
     names, y = np.unique(values, return_inverse=True)
@@ -153,10 +162,12 @@ def class_cautions(names: Array, rows: int, what: str, advice: str = AMOUNTS) ->
     )
 
 
-def _as_amounts(values: Array, source: str, column: str) -> NDArray[np.float64]:
+def _as_amounts(
+    values: Array, source: str, column: str, refuse: Callable[..., None]
+) -> NDArray[np.float64]:
     if values.dtype.kind in "US":
         words = np.array([_as_numbers(values[[i]]).dtype.kind in "US" for i in range(len(values))])
-        _refuse(words, values, source, column, 'is no number, but goal = "number"')
+        refuse(words, values, 'is no number, but goal = "number"')
     numbers = values.astype(np.float64)
     if numbers.min() == numbers.max():
         raise InputError(
@@ -298,13 +309,21 @@ def _as_numbers(texts: Array) -> Array:
 
 
 def _refuse(
-    bad: NDArray[np.bool_], values: Array, source: str, column: str, why: str, advice: str = ""
+    bad: NDArray[np.bool_],
+    values: Array,
+    why: str,
+    advice: str = "",
+    *,
+    source: str,
+    column: str,
+    rows: NDArray[np.int64] | None,
 ) -> None:
     if bad.any():
-        row = int(np.argmax(bad))
+        place = int(np.argmax(bad))
+        row = place if rows is None else int(rows[place])
         raise InputError(
             f"{source}: label column {column!r}, data row {row + 1} {why} "
-            f"({str(values[row])!r}; {COUNTING}).{advice}"
+            f"({str(values[place])!r}; {COUNTING}).{advice}"
         )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -223,8 +224,8 @@ class Holding:
         parts = (data.train, data.validation, data.test)
         extra = Part(ABSENT, ABSENT, min((len(x) for x in data.extra), default=0))
         if extra.rows and net.here(columns) and not pooled:
-            mine = [data.extra[i][: extra.rows] for i in net.here(columns)]
-            extra = Part(pad_stack(mine, max(data.widths)), ABSENT, extra.rows)
+            mine = [_first(data.extra[i], extra.rows) for i in net.here(columns)]
+            extra = Part(_stack(mine, max(data.widths)), ABSENT, extra.rows)
         train, validation, test = (_part(net, rows, columns, labels, pooled) for rows in parts)
         return cls(train, validation, test, extra)
 
@@ -233,11 +234,19 @@ def _part(net: Network, rows: Rows, columns: Group, labels: Group, pooled: bool)
     here = net.here(columns)
     width = max(x.shape[1] for x in rows.x)
     mine = [torch.cat(rows.x, 1)] if pooled and here else [rows.x[i] for i in here]
-    if len(mine) == 1 and isinstance(mine[0], StoredRows):
-        x = StoredStack(mine[0], width)
-        return Part(x, rows.y if net.here(labels) else ABSENT, len(rows))
-    x = pad_stack(mine, None if pooled else width) if mine else ABSENT
+    x = _stack(mine, None if pooled else width) if mine else ABSENT
     return Part(x, to_device(rows.y) if net.here(labels) else ABSENT, len(rows))
+
+
+def _first(x: Tensor | StoredRows, count: int) -> Tensor | StoredRows:
+    return x.part(np.arange(count)) if isinstance(x, StoredRows) else x[:count]
+
+
+def _stack(parts: Sequence[Tensor | StoredRows], width: int | None) -> Any:
+    """The columns of the parties that are here; those of a large table stay in its file."""
+    if len(parts) == 1 and isinstance(parts[0], StoredRows):
+        return StoredStack(parts[0], width or parts[0].shape[1])
+    return pad_stack(parts, width)  # pyright: ignore
 
 
 def pad_stack(parts: Sequence[Tensor], width: int | None = None) -> Tensor:

@@ -15,7 +15,7 @@ from colonnade.federation.agreement.federation_file import (
     read_federation,
 )
 from colonnade.federation.agreement.party_file import PartyFile
-from colonnade.federation.member.process import visiting
+from colonnade.federation.member.place import visiting
 
 HOSPITALS = """
 name = "three hospitals"

@@ -113,18 +113,17 @@ class Federation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return tuple(dict.fromkeys((*self.clients, *self.label_holders)))
 
     def with_found(
-        self, *, aligned: int | None = None, parts: str | None = None, columns: Mapping[str, int]
+        self, columns: Mapping[str, int] | None = None, /, **rows: str | int | None
     ) -> Federation:
-        """With what the parties have found out."""
+        """With what the parties have found out: numbers of columns, and keys of `[rows]`."""
         assert self.rows is not None
-        rows = msgspec.structs.replace(
-            self.rows, aligned=aligned or self.rows.aligned, parts=parts or self.rows.parts
-        )
+        told = {key: value for key, value in rows.items() if value is not None}
+        found = msgspec.structs.replace(self.rows, **told)
         parties = tuple(
-            msgspec.structs.replace(party, columns=columns.get(party.name, party.columns))
+            msgspec.structs.replace(party, columns=(columns or {}).get(party.name, party.columns))
             for party in self.parties
         )
-        return msgspec.structs.replace(self, rows=rows, parties=parties)
+        return msgspec.structs.replace(self, rows=found, parties=parties)
 
     # -- what is trained --------------------------------------------------------------------------
 
@@ -166,7 +165,7 @@ class Federation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         widths = tuple(self.party(client).columns or 1 for client in self.clients)
         split = self.rows.split(self.seed)
         counts = {part: len(getattr(split, part)) for part in ("train", "validation", "test")}
-        counts["extra"] = 0
+        counts["extra"] = self.rows.extra or 0
         shapes = tuple((width,) for width in widths)
         return Task(
             self.clients,
@@ -240,6 +239,19 @@ class Federation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def hash(self) -> str:
         """Equal at parties that may train together."""
         return digest(self._content, 16)
+
+    @cached_property
+    def matching(self) -> str:
+        """Of all that decides which rows are the common ones; other settings may change."""
+        rows = self.rows
+        assert rows is not None
+        roles = {party.name: list(party.roles) for party in self.parties}
+        return digest([roles, rows.match, rows.steps, rows.keys, self.learns_alone], 16)
+
+    @cached_property
+    def learns_alone(self) -> bool:
+        """Whether column holders learn from rows of their own, without labels."""
+        return self.algorithm().epochs_alone > 0
 
     @cached_property
     def digests(self) -> dict[str, str]:

@@ -72,8 +72,11 @@ def _parse(table: Mapping[str, Any], folder: Path | None) -> Federation:
 
 
 def _rows(table: Any) -> RowsSpec:
-    if isinstance(table, dict) and "parts" in table:
-        raise InputError("rows.parts: is found when the parties meet; leave it out")
+    matched = "rows are matched"
+    found = {"parts": "the parties meet", "alignment": matched, "extra": matched}
+    for key, when in found.items():
+        if isinstance(table, dict) and key in table:
+            raise InputError(f"rows.{key}: is found when {when}; leave it out")
     return convert(table, RowsSpec, "rows")
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,12 @@ from colonnade.common.toml import Table, convert
 from colonnade.common.user_code import FACTORIES, REFERENCE, code_folder
 from colonnade.data.preprocessing import check_treatment
 from colonnade.errors import InputError
+from colonnade.federation.agreement.alignment_file import (
+    AGAIN,
+    ALIGNMENT,
+    Alignment,
+    read_alignment,
+)
 from colonnade.federation.agreement.federation import Federation
 from colonnade.federation.agreement.federation_file import read_federation
 from colonnade.federation.agreement.specs import address
@@ -58,6 +64,19 @@ class PartyFile:
     data: OwnSpec | None = None
     models: Mapping[str, str] = field(default_factory=dict)  # "module:name" by key
     code: Path | None = None  # the folder where these modules may be
+    # Which rows are the common ones, where `rows.match` finds them and has done so.
+    alignment: Alignment | None = None
+
+    @property
+    def matches(self) -> bool:
+        """Whether the parties find their common rows by their keys."""
+        rows = self.federation.rows
+        return rows is not None and rows.match is not None
+
+    @property
+    def needs_alignment(self) -> bool:
+        """Whether rows have to be matched before this party can take part."""
+        return self.matches and self.alignment is None
 
     @property
     def listening(self) -> str | None:
@@ -100,7 +119,8 @@ def covers(hosts: tuple[str, ...], host: str) -> bool:
     return host.lower() in known or f"*.{host.lower().partition('.')[2]}" in known
 
 
-def read_party(path: Path) -> PartyFile:
+def read_party(path: Path, *, aligned: bool = True) -> PartyFile:
+    """`aligned`: with the alignment of rows in the party's folder, if there is one."""
     table = read_kind(path, PARTY)
     with errors_of(path):
         words, data = _words(table), _own(table.get("data"), path)
@@ -119,7 +139,24 @@ def read_party(path: Path) -> PartyFile:
         )
         _check_data(party)
         _check_models(party)
+    return with_alignment(party) if aligned else party
+
+
+def with_alignment(party: PartyFile) -> PartyFile:
+    """With the alignment in the party's folder, if there is one and it is needed."""
+    federation = party.federation
+    if not party.needs_alignment or (found := read_alignment(party.folder)) is None:
         return party
+    facts = found.facts
+    if facts.federation != federation.matching:
+        raise InputError(
+            f"{party.folder / ALIGNMENT}: the parties, their roles or how rows are matched have "
+            f"changed in the federation file since; {AGAIN}"
+        )
+    with errors_of(Path(party.source)):
+        resolved = federation.with_found(**facts.found)
+        resolved.check()
+    return replace(party, federation=resolved, alignment=found)
 
 
 @contextmanager
@@ -187,6 +224,11 @@ def _check_data(party: PartyFile) -> None:
         return
     if not (party.holds_columns or party.holds_labels):
         raise InputError(f"data: {who} holds neither columns nor labels; leave [data] out")
+    if federation.rows is not None and federation.rows.match and data.id is None:
+        raise InputError(
+            "data.id: missing; the federation file says that rows are matched, so expected the "
+            "column that holds the keys of the rows"
+        )
     if party.holds_labels and data.label is None:
         raise InputError(f"data.label: missing; {who} holds the labels: in which column are they?")
     holders = ", ".join(map(repr, federation.label_holders))

@@ -18,6 +18,8 @@ from colonnade.learning.algorithm import Algorithm
 from colonnade.learning.declare import LabelHolders, Members, declared
 from colonnade.learning.task import Task
 from colonnade.network.spec import GraphSpec
+from colonnade.privacy.alignment.keys import USUAL, Kind, Step
+from colonnade.privacy.alignment.protocols import Match
 
 SUPPOSED = 1000  # rows, for checks before it is known how many there are
 ENOUGH = 8  # clients and rows, for any algorithm to be made when nothing is set
@@ -64,7 +66,8 @@ class PartySpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 class RowsSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The `[rows]` table: what the parties' own files hold."""
 
-    # Rows that every column holder and the label holder have; not set: all, and equally many.
+    # Rows that every column holder and the label holder have; not set: `match` finds them, or all
+    # rows, and equally many.
     aligned: int | None = None
     # How many, or their names; neither if the label is a number.
     classes: int | tuple[str, ...] | None = None
@@ -74,11 +77,18 @@ class RowsSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     metric: MetricName | None = None  # decides the best epoch and the report
     weights: Weights | None = None  # of classes, in the loss
     split_by: SplitBy | None = None  # the party and its column that say which rows are for test
-    parts: str | None = None  # what they say; found when parties meet, and in no federation file
+    match: Match | None = None  # how the parties find their common rows by their keys
+    normalise: tuple[Step, ...] | None = None  # what is done to keys before they are compared
+    keys: Kind | None = None  # what keys are; not set: each file shows it
+    # The next three are found when parties meet, and are in no federation file.
+    parts: str | None = None  # what `split_by` says
+    alignment: str | None = None  # which, by a name that is drawn anew each time
+    extra: int | None = None  # rows that each column holder has beside, for methods that use them
 
     def __post_init__(self) -> None:
         if self.split_by is not None and self.split_by.party is None:
             raise InputError("rows.split_by.party: missing; which party has the column?")
+        self._check_matching()
         if len(set(self.names)) < len(self.names):
             raise InputError(f"rows.classes = {list(self.names)}: a class is named twice.")
         for key, value, least in (("aligned", self.size, 1), ("classes", self.count, 2)):
@@ -102,6 +112,21 @@ class RowsSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
                 f"rows.aligned = {self.size}: test = {self.test:g} and validation = "
                 f"{self.validation:g} leave no rows to train on."
             )
+
+    def _check_matching(self) -> None:
+        if self.match is None:
+            for key in ("normalise", "keys"):
+                if getattr(self, key) is not None:
+                    raise InputError(f'rows.{key}: is for match = "private"; leave it out.')
+        elif (self.aligned is None) != (self.alignment is None):
+            raise InputError(
+                f'rows.aligned = {self.aligned}: with match = "{self.match}" the parties find out '
+                "how many rows they have in common; leave it out."
+            )
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        return USUAL if self.normalise is None else self.normalise
 
     @property
     def size(self) -> int:

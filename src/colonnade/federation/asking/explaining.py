@@ -13,7 +13,7 @@ from colonnade.common.text import printable, with_reasons
 from colonnade.errors import ColonnadeError, InputError
 from colonnade.federation.agreement.party_file import PartyFile
 from colonnade.federation.asking.predictions import ANSWER, ERROR, need_labels
-from colonnade.federation.member.process import visiting
+from colonnade.federation.member.place import visiting
 from colonnade.federation.member.score_requests import ScoreAsked, Scored
 from colonnade.learning.coalitions import ORDERS, evaluations, shapley
 from colonnade.network.transport.zenoh import ask

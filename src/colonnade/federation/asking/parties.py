@@ -13,7 +13,7 @@ from colonnade.federation.agreement.federation_file import read_federation
 from colonnade.federation.agreement.party_file import PartyFile, read_party
 from colonnade.federation.member.local_files import FEDERATION
 from colonnade.federation.member.local_processes import Local, Main, running
-from colonnade.federation.member.process import visiting
+from colonnade.federation.member.place import visiting
 from colonnade.federation.member.stage import Stage
 from colonnade.network.transport.zenoh import ask
 

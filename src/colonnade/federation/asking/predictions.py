@@ -10,8 +10,8 @@ import msgspec
 from colonnade.common.text import first_of, printable
 from colonnade.errors import ColonnadeError, InputError
 from colonnade.federation.agreement.party_file import PartyFile
+from colonnade.federation.member.place import visiting
 from colonnade.federation.member.prediction_requests import Asked, Predicted
-from colonnade.federation.member.process import visiting
 from colonnade.network.transport.zenoh import Line
 from colonnade.network.wire import read_note
 
@@ -50,18 +50,20 @@ def predict(party: PartyFile, ids: Sequence[str] | None) -> Predicted:
     """Predictions of those who are there, in one request."""
     with Asker(party) as asker:
         found = asker.ask(Asked(None if ids is None else list(ids)))
-    check_known(found, party.party)
+    check_known(found, party.party, matched=party.matches)
     return found
 
 
-def check_known(found: Predicted, party: str) -> None:
+def check_known(found: Predicted, party: str, *, matched: bool = False) -> None:
     """Ids that the party does not have are left out of an answer; an answer to none is a mistake
-    of whoever asked."""
-    if found.unknown and not found.ids and not found.failed:
-        raise InputError(
-            f"{party} has none of the {len(found.unknown):,} rows that were asked for "
-            f"({printable(first_of(found.unknown), ERROR)}); ask for ids in its data"
-        )
+    of whoever asked. `matched`: only rows that every party has can be asked for."""
+    if not found.unknown or found.ids or found.failed:
+        return
+    rows = f"the {len(found.unknown):,} rows that were asked for"
+    some = printable(first_of(found.unknown), ERROR)
+    if matched:
+        raise InputError(f"none of {rows} ({some}) is at every party; ask for rows that match")
+    raise InputError(f"{party} has none of {rows} ({some}); ask for ids in its data")
 
 
 def read_answer(answer: bytes, party: str) -> Predicted:

@@ -12,7 +12,7 @@ import msgspec
 from colonnade.common.user_code import Source, shown
 from colonnade.errors import InputError
 from colonnade.federation.agreement.party_file import PartyFile
-from colonnade.federation.member.process import visiting
+from colonnade.federation.member.place import visiting
 from colonnade.federation.member.status import read_status, told
 from colonnade.network.transport.zenoh import ask
 from colonnade.network.wire import WireError

@@ -25,14 +25,15 @@ from colonnade.data.preprocessing import cells
 from colonnade.data.row_splits import packed_parts, parts_by
 from colonnade.data.table_files import opened
 from colonnade.errors import InputError, Unsuited
+from colonnade.federation.agreement.alignment_file import AGAIN as MATCH
 from colonnade.federation.agreement.federation import Federation
 from colonnade.federation.agreement.party_file import PartyFile
 from colonnade.federation.member.own_data import (
     FileRows,
-    common_order,
     count_rows,
     read_file,
 )
+from colonnade.federation.member.own_rows import row_order
 from colonnade.network.clock import SECOND, Clock, Signal
 from colonnade.network.transport.zenoh_config import FACTS
 from colonnade.network.wire import Name, WireError, read_note
@@ -59,8 +60,9 @@ class Fact(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Told(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The answer of a party: all that it knows."""
 
-    federation: Name  # hash of the file as it was written
+    federation: Name  # hash of the file as it was written, with the alignment of rows
     facts: dict[Name, Fact]
+    matching: bool = False  # it matches its rows, and has no alignment yet
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -72,7 +74,7 @@ class Found(msgspec.Struct, frozen=True):
     parts: str | None = None
 
     def complete(self, federation: Federation) -> Federation:
-        whole = federation.with_found(aligned=self.aligned, parts=self.parts, columns=self.columns)
+        whole = federation.with_found(self.columns, aligned=self.aligned, parts=self.parts)
         whole.check()
         return whole
 
@@ -106,14 +108,23 @@ class Finding:
 
     def take(self, sender: str, answer: bytes) -> None:
         """What another party knows. What a party says of itself counts more than hearsay."""
+        if not answer:  # its rows are matched, and it has not read its file yet
+            return
         try:
             told = read_note(answer, Told)
         except WireError as error:
             log.warning("%s: its facts cannot be read: %s", sender, error)
             return
-        if told.federation != self.written.hash:
+        if told.matching and self.rows.alignment:
             raise Unsuited(
-                f"the federation file of {sender} differs from ours; all parties need the same"
+                f"{sender} matches its rows anew, but the rows of this party were matched before; "
+                f"{MATCH}"
+            )
+        if told.federation != self.written.hash:
+            advice = f", or its alignment of rows does; {MATCH}" if self.rows.match else ""
+            raise Unsuited(
+                f"the federation file of {sender} differs from ours{advice}; all parties need the "
+                "same"
             )
         for name, fact in told.facts.items():
             known = self.known.get(name, Fact())
@@ -171,7 +182,7 @@ class Finding:
         counts = {name: fact.rows for name, fact in self.known.items() if fact.rows}
         if not counts:
             return None
-        federation = self.written.with_found(aligned=_equal(counts), columns={})
+        federation = self.written.with_found(aligned=_equal(counts))
         by, me = self.rows.split_by, self.party.party
         if by is None:
             return federation
@@ -179,7 +190,7 @@ class Finding:
             parts = own_parts(replace(self.party, federation=federation))
             self.known[me] = msgspec.structs.replace(self._fact(me), parts=parts)
         told = self._fact(by.party or "").parts
-        return federation.with_found(parts=told, columns={}) if told else None
+        return federation.with_found(parts=told) if told else None
 
     def tell(self, federation: Federation) -> None:
         """What others are told once all is known: everything."""
@@ -200,6 +211,11 @@ class Finding:
         return with_reasons(lacking)
 
 
+def matching(federation: Federation) -> bytes:
+    """The answer of a party that has no alignment of rows yet."""
+    return msgspec.json.encode(Told(federation.hash, {}, matching=True))
+
+
 def own_parts(party: PartyFile) -> str:
     """Which rows are for test, as this party's column says, in the common order."""
     federation, spec, rows = party.federation, party.data, party.federation.rows
@@ -211,7 +227,7 @@ def own_parts(party: PartyFile) -> str:
     with opened(path, spec.query, party.folder) as columns:
         if by.name not in columns:
             raise InputError(f"{path}: no column {by.name!r}, which rows.split_by names.")
-        order = common_order(columns, spec, rows, path)[1][: rows.size]
+        order = row_order(columns, party).order[: rows.size]
         values = cells.take(columns[by.name], order)
     shares = {"test": rows.test, "validation": rows.validation}
     return packed_parts(parts_by(by, values, str(path), **shares, seed=federation.seed))

@@ -10,6 +10,7 @@ from colonnade.common.explanations import EXPLANATIONS
 from colonnade.common.files import PARTIAL
 from colonnade.common.results import CONFIG, RESULTS, TABLES
 from colonnade.common.tracking import MLFLOW, TENSORBOARD
+from colonnade.federation.agreement.alignment_file import ALIGNMENT
 
 LOCK, STATUS, LOG, RELEASED = "lock", "status.json", "log.txt", "released.json"
 MADE = (CURVES, EXPLANATIONS, TABLES, TENSORBOARD, MLFLOW)
@@ -32,11 +33,11 @@ WRITTEN = (
 
 def of_a_party(path: Path) -> bool:
     """Whether Colonnade wrote this entry of a party's folder."""
-    return path.name.removesuffix(PARTIAL) in (*KEPT, *WRITTEN, TOKEN)
+    return path.name.removesuffix(PARTIAL) in (*KEPT, *WRITTEN, TOKEN, ALIGNMENT)
 
 
 def clear(folder: Path) -> None:
-    """Remove checkpoints and results; never the party's data or keys."""
+    """Remove checkpoints and results; never the party's data, keys or alignment."""
     for part in KEPT:
         shutil.rmtree(folder / part, ignore_errors=True)
     for part in WRITTEN:

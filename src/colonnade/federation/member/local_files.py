@@ -15,6 +15,7 @@ from colonnade.common.results import FEDERATION
 from colonnade.common.toml import Table, read_toml
 from colonnade.common.user_code import FACTORIES, code_folder
 from colonnade.errors import InputError
+from colonnade.federation.agreement.alignment_file import ALIGNMENT
 from colonnade.federation.agreement.federation import Federation
 from colonnade.federation.keys.certificates import make_authority, make_certificate
 from colonnade.federation.keys.identity import Identity
@@ -45,6 +46,7 @@ def clear_all(folder: Path, members: tuple[str, ...]) -> None:
     before = [str(party["name"]) for party in read_toml(folder / FEDERATION).get("parties", [])]
     for party in dict.fromkeys([*members, *before]):
         clear(folder / party)
+        (folder / party / ALIGNMENT).unlink(missing_ok=True)
         with suppress(OSError):  # not there, or not empty
             (folder / party).rmdir()
         (folder / f"{party}.toml").unlink(missing_ok=True)

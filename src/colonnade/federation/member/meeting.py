@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 from colonnade.common.text import printable
 from colonnade.errors import Unsuited
+from colonnade.federation.agreement.alignment_file import AGAIN
 from colonnade.federation.agreement.digest import differences
 from colonnade.federation.agreement.federation import Federation
 from colonnade.federation.member.known_code import KnownCode
@@ -48,6 +49,9 @@ class Meeting:
 
     def _mismatch(self, sender: str, theirs: Greeting) -> str:
         if differing := differences(self.federation.digests, theirs.digests):
+            if "rows.alignment" in differing:
+                self.strangers.add(sender)
+                return f"{sender} has another alignment of rows than we; {AGAIN}"
             self.strangers.add(sender)
             keys = printable(", ".join(differing))
             return f"the federation file of {sender} differs from ours in {keys}"

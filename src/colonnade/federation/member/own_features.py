@@ -34,6 +34,7 @@ from colonnade.data.stored import FeatureFile, StoredRows, write_features
 from colonnade.data.table_files import ParquetColumns, row_count
 from colonnade.errors import InputError
 from colonnade.federation.agreement.party_file import OwnSpec, PartyFile
+from colonnade.federation.member.own_rows import RowOrder
 
 SAMPLE = 10**6  # training rows that preprocessing is fitted on, at most
 FITTED, KEPT, FEATURES = "preprocessing.json", "features.json", "features.f32"
@@ -65,9 +66,10 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class OwnFeatures:
-    """[rows, width], in the common order of rows."""
+    """[rows, width], in the common order of rows, and those of the rows beside."""
 
     x: Tensor | StoredRows
+    beside: Tensor | StoredRows
     fitted: Preprocessing
     kept: Kept
     remarks: Remarks = field(default_factory=Remarks)
@@ -94,15 +96,15 @@ def own_features(
     party: PartyFile,
     columns: Mapping[str, Column],
     names: list[str],
-    order: Indices,
+    own: RowOrder,
     train: Indices,
 ) -> OwnFeatures:
-    """`order`: of the rows of the file, the aligned ones first. `train`: places in that order."""
+    """`train`: places in the order of `own`. Rows beside are learnt from, too."""
     spec, rows = party.data, party.federation.rows
     assert spec is not None
     assert rows is not None
-    path, aligned = Path(spec.path), np.sort(order[: rows.size])
-    training = np.sort(order[train])
+    path, aligned = Path(spec.path), _with(own.order[: rows.size], own.beside)
+    training = _with(own.order[train], own.beside)
     used = hashlib.blake2b(training.tobytes() + aligned.tobytes(), digest_size=16).hexdigest()
     before, source = _before(party, spec, names, used), str(path)
     if before is None:
@@ -129,12 +131,18 @@ def own_features(
         width=fitted.width,
         digest=digest,
     )
-    x = (
-        StoredRows(found, order)
+    x, beside = (
+        StoredRows(found, places)
         if isinstance(found, FeatureFile)
-        else found[torch.from_numpy(order)]
+        else found[torch.from_numpy(places)]
+        for places in (own.order, own.beside)
     )
-    return OwnFeatures(x, fitted, kept, remarks)
+    return OwnFeatures(x, beside, fitted, kept, remarks)
+
+
+def _with(rows: Indices, beside: Indices) -> Indices:
+    """In the order of the file."""
+    return np.sort(np.concatenate([rows, beside]))
 
 
 class Chosen:

@@ -25,21 +25,28 @@ def own_labels(
 ) -> tuple[Tensor, tuple[str, ...]]:
     """Labels of the aligned rows in their order, `NOBODYS` where there is none, and the names of
     the classes. `train`: which of the ordered rows are for training."""
-    words = [_word(value) for value in np.asarray(values)[: rows.size].tolist()]
+    first, places = in_file_order(order[: rows.size])
+    words = [_word(value) for value in np.asarray(values)[first].tolist()]
     names = rows.names or tuple(sorted({word for word in words if word}))
     if len(names) != rows.count:
         raise InputError(
             f"{path}: column {column!r} holds {len(names)} classes ({', '.join(names[:6])}), but "
             f"the federation file says rows.classes = {rows.count}."
         )
-    y = np.array([_number(word, names, i, path, column) for i, word in enumerate(words)])
-    y = y[order[: rows.size]]
+    pairs = zip(first.tolist(), words, strict=True)
+    y = np.array([_number(word, names, row, path, column) for row, word in pairs])[places]
     if not (y[train] != NOBODYS).any():
         raise InputError(
             f"{path}: column {column!r} has no label for any of the {len(train)} training rows; a "
             "party that holds labels needs labelled rows of its own."
         )
     return torch.from_numpy(y), names
+
+
+def in_file_order(rows: Indices) -> tuple[Indices, Indices]:
+    """Some rows in the order of the file, and where each is among them."""
+    first = np.sort(rows)
+    return first, np.searchsorted(first, rows)
 
 
 def _word(value: object) -> str:

@@ -5,6 +5,9 @@ A party that lacks some of the rows, or whose privacy budget of some rows is use
 These rows are then asked about without that party, and the others with it. Where an answer may be
 given only once (noise is added; or the label holder learns sums only, and two sums would show what
 one party told), all parties are asked first which rows they would refuse.
+
+Whoever asks names rows as the party's own file does. Where rows were matched, other parties are
+asked by their numbers, so that no key leaves the party.
 """
 
 from __future__ import annotations
@@ -58,7 +61,8 @@ class Predictor:
     def __init__(self, member: Member, reply: Callable[[bytes], None]) -> None:
         self.member, self.reply = member, reply
         self.asked, self.begun = Asked(), member.clock.now
-        self.ids: list[str] = []
+        self.names: list[str] = []  # of the rows, as the person who asks calls them
+        self.called: dict[str, str] = {}  # by name: the id of the row, which other parties know
         self.work: deque[tuple[list[str], bool]] = deque()  # rows, and whether they are settled
         self.found: dict[str, tuple[Tensor, dict[str, str]]] = {}  # by id: outputs, who was absent
         self.failed: dict[str, str] = {}
@@ -73,11 +77,13 @@ class Predictor:
         if trouble := self.trouble():
             self.answer(Predicted([], error=trouble, stage=member.state.stage))
             return
-        self.ids = new_rows(member) if self.asked.ids is None else self.asked.ids
+        own, asked = member.own, self.asked.ids
+        self.names = own.names(new_rows(member)) if asked is None else asked
         if self.asked.listing:
-            self.answer(Predicted(self.ids))
+            self.answer(Predicted(self.names))
             return
-        known = [one for one in dict.fromkeys(self.ids) if one in member.own.places]
+        self.called = dict(zip(self.names, own.called(self.names), strict=True))
+        known = [one for one in dict.fromkeys(self.called.values()) if one in own.places]
         for start in range(0, len(known), AT_ONCE):
             self.work.append((known[start : start + AT_ONCE], False))
         self.next()
@@ -127,16 +133,18 @@ class Predictor:
         if self.failed and not self.found:
             self.answer(Predicted([], error=next(iter(self.failed.values()))))
             return
-        ids = [one for one in self.ids if one in self.found]
-        places, known = self.member.own.places, self.member.truths if self.asked.truths else {}
-        outputs = [self.found[one][0] for one in ids]
+        called, places = self.called, self.member.own.places
+        names = [name for name in self.names if called[name] in self.found]
+        told = [self.found[called[name]] for name in names]
+        outputs, known = [one for one, _ in told], self.member.truths if self.asked.truths else {}
+        failed = {name: self.failed[one] for name, one in called.items() if one in self.failed}
         self.answer(
             Predicted(
-                ids,
-                absent=[self.found[one][1] for one in ids],
-                truths=[known.get(one) for one in ids] if known else [],
-                unknown=[one for one in dict.fromkeys(self.ids) if one not in places],
-                failed=self.failed,
+                names,
+                absent=[absent for _, absent in told],
+                truths=[known.get(called[name]) for name in names] if known else [],
+                unknown=[name for name, one in called.items() if one not in places],
+                failed=failed,
                 model=model_text(self.member),
                 **(
                     self.classes(outputs)

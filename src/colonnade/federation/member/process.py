@@ -16,6 +16,7 @@ from colonnade.common.processes import one_thread
 from colonnade.common.tracking import check_trackers
 from colonnade.errors import InputError
 from colonnade.federation.agreement.party_file import PartyFile
+from colonnade.federation.member.aligning.process import matched, read_own_rows
 from colonnade.federation.member.background_writer import BackgroundWriter
 from colonnade.federation.member.finding import Finding, Found, keep, kept
 from colonnade.federation.member.folder import of_a_party
@@ -23,12 +24,13 @@ from colonnade.federation.member.folder_lock import only_one
 from colonnade.federation.member.leaderless import member_kind
 from colonnade.federation.member.member import Member
 from colonnade.federation.member.own_data import OwnData, read_own
+from colonnade.federation.member.place import place_of
 from colonnade.federation.member.prediction_requests import Predictor
 from colonnade.federation.member.score_requests import Scorer
 from colonnade.federation.member.status import StatusLine, end_noted, status
 from colonnade.network.clock import WallClock
 from colonnade.network.quota import Quota
-from colonnade.network.transport.zenoh import Place, ZenohTransport, log_reasons
+from colonnade.network.transport.zenoh import ZenohTransport, log_reasons
 from colonnade.network.transport.zenoh_config import FACTS
 
 log = logging.getLogger(__name__)
@@ -50,6 +52,8 @@ def join(
         end_noted(party.folder, party.party),
         computing_on(party.federation.method.device),
     ):
+        if party.needs_alignment:
+            party = matched(party, read_own_rows(party), console)
         facts, party, own = found_out(party)
         own.keep(party.folder)
         for note in () if own.features is None else own.features.notes:
@@ -126,33 +130,6 @@ def _live(
         if member is not None and member.record.tracking is not None:
             member.record.tracking.end({}, "left before the end")
         transport.close()
-
-
-def place_of(party: PartyFile) -> Place:
-    """Along the links of the federation: of two parties, the later one in the file connects."""
-    federation = party.federation
-    net, members = federation.network, federation.members
-    neighbours = federation.neighbours(party.party)
-    earlier = members[: members.index(party.party)]
-    servers = [net.hub] if net.hub else [p for p in neighbours if p in earlier]
-    return Place(
-        party=party.party,
-        listen="" if net.hub not in (None, party.party) else party.listening or "",
-        connect={p: federation.party(p).endpoint or "" for p in servers if p != party.party},
-        members=members,
-        neighbours=neighbours,
-        identity=party.identity,
-        hub=net.hub,
-        lease=net.lease,
-        largest=net.largest * 2**20,
-    )
-
-
-def visiting(party: PartyFile) -> Place:
-    """For a second process of this party that asks others something."""
-    place = place_of(party)
-    endpoints = {p.name: p.endpoint for p in party.federation.parties if p.endpoint}
-    return replace(place, listen=place.listen if place.is_hub else "", connect=endpoints)
 
 
 def serve(member: Member, transport: ZenohTransport) -> None:

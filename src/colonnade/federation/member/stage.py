@@ -10,6 +10,7 @@ class Stage(StrEnum):
     `colonnade status`."""
 
     STARTING = "starting"
+    MATCHING = "matching rows"
     WAITING = "waiting for the others"
     TRAINING = "training"
     TRAINED = "trained"
@@ -29,6 +30,7 @@ class Stage(StrEnum):
 # The stages of a process that runs, in their order.
 LIFE = (
     Stage.STARTING,
+    Stage.MATCHING,
     Stage.WAITING,
     Stage.TRAINING,
     Stage.TRAINED,

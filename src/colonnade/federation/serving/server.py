@@ -16,8 +16,8 @@ from colonnade.common.text import printable
 from colonnade.errors import ColonnadeError
 from colonnade.federation.agreement.party_file import PartyFile
 from colonnade.federation.asking.predictions import ERROR, fits_together, need_labels
+from colonnade.federation.member.place import visiting
 from colonnade.federation.member.prediction_requests import Asked, Predicted
-from colonnade.federation.member.process import visiting
 from colonnade.federation.member.status import told
 from colonnade.federation.serving.api import NotReady, Service, application
 from colonnade.federation.serving.batcher import Batcher

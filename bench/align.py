@@ -1,0 +1,125 @@
+"""Two parties match their keys: `colonnade align` at both, as processes, over mutual TLS.
+
+Half of the keys of each are those of the other. Both must find exactly the plain intersection, or
+the benchmark fails. Beside it `match = "plain"`, which hides nothing, as a yardstick.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import tomli_w
+from rich.table import Table
+
+from bench import processes
+from bench.timing import Figure, Measure, Spread
+from colonnade.federation.agreement.alignment_file import read_alignment
+from colonnade.federation.keys.certificates import make_authority, make_certificate
+from colonnade.federation.member.local_files import free_addresses
+
+KEYS, REPEATS = 100_000, 3
+PARTIES = ("hospital", "lab")
+NAMES = ("private", "plain")
+
+
+def run() -> list[Figure]:
+    figures: list[Figure] = []
+    for match in NAMES:
+        runs = [once(match, seed) for seed in range(REPEATS)]
+        keys = f"{KEYS:,} × {KEYS:,} keys, {match}"
+        figures += [
+            _figure(f"{keys}: seconds", [r["seconds"] for r in runs]),
+            _figure(f"{keys}: processor seconds of both", [r["cpu"] for r in runs]),
+            _figure(f"{keys}: MB from the label holder", [r["hospital"] / 1e6 for r in runs]),
+            _figure(f"{keys}: MB from the other party", [r["lab"] / 1e6 for r in runs]),
+        ]
+    return figures
+
+
+def _figure(variant: str, values: list[float]) -> Figure:
+    spread = Spread.of(values)
+    return Figure("align", variant, 0.0, "", Measure(spread, spread))
+
+
+def table(figures: list[Figure]) -> Table:
+    return processes.table(figures)
+
+
+def once(match: str, seed: int) -> dict[str, float]:
+    """Seconds, processor seconds, and bytes that left each party."""
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        keys = write(folder, match, seed)
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        told = {party: _started(folder, party) for party in PARTIES}
+        found = {party: _ended(process) for party, process in told.items()}
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        check(folder, keys)
+    return {
+        # The later one of the two did not wait for the other.
+        "seconds": min(one["seconds"] for one in found.values()),
+        "cpu": after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
+        **{party: one["bytes_sent"] for party, one in found.items()},
+    }
+
+
+def write(folder: Path, match: str, seed: int) -> dict[str, list[str]]:
+    random = np.random.default_rng(seed)
+    shared = KEYS // 2
+    numbers = random.permutation(2 * KEYS - shared)
+    held = {"hospital": numbers[:KEYS], "lab": numbers[KEYS - shared :]}
+    keys = {p: [f"patient {n}" for n in random.permutation(own)] for p, own in held.items()}
+    make_authority(folder / "keys", "bench")
+    parties = []
+    for party, address in zip(PARTIES, free_addresses(2), strict=True):
+        make_certificate(folder / "keys", party)
+        roles = ["clients", "server"] if party == "hospital" else ["clients"]
+        parties.append({"name": party, "roles": roles, "columns": 1, "endpoint": address})
+        lines = [f"{key},{i % 7},{i % 2}" for i, key in enumerate(keys[party])]
+        (folder / f"{party}.csv").write_text("\n".join(["key,x,y", *lines]))
+        data: dict[str, Any] = {"path": f"{party}.csv", "id": "key", "columns": ["x"]}
+        data |= {"label": "y"} if party == "hospital" else {}
+        own = {"federation": "federation.toml", "party": party, "keys": "keys", "data": data}
+        (folder / f"{party}.toml").write_text(tomli_w.dumps(own))
+    whole = {
+        "name": "align",
+        "rows": {"match": match, "classes": 2},
+        "method": {"algorithm": "splitnn"},
+        "parties": parties,
+    }
+    (folder / "federation.toml").write_text(tomli_w.dumps(whole))
+    return keys
+
+
+def _started(folder: Path, party: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "colonnade", "align", f"{party}.toml", "--json"]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(
+        command, cwd=folder, stdout=pipe, stderr=pipe, text=True, env=os.environ.copy()
+    )
+
+
+def _ended(process: subprocess.Popen[str]) -> dict[str, Any]:
+    out, err = process.communicate()
+    if process.returncode:
+        raise RuntimeError(err)
+    return json.loads(out)
+
+
+def check(folder: Path, keys: dict[str, list[str]]) -> None:
+    """The plain intersection, in one order."""
+    found = []
+    for party in PARTIES:
+        alignment = read_alignment(folder / party)
+        assert alignment is not None
+        found.append([keys[party][row] for row in alignment.rows.tolist()])
+    assert found[0] == found[1], "the two parties have different orders"
+    assert set(found[0]) == set(keys["hospital"]) & set(keys["lab"]), "not the intersection"

@@ -1,0 +1,173 @@
+"""A party that is not the leader: it answers the leader's questions, then asks which rows all
+parties have.
+
+It learns how many keys the leader has, and which of its own rows are at every party; not which rows
+it shares with the leader alone, nor anything of the rows of others.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, NoReturn
+
+import numpy as np
+
+from colonnade.common.text import printable
+from colonnade.data.rows import Indices
+from colonnade.errors import ColonnadeError, Unsuited
+from colonnade.federation.agreement.alignment_file import Alignment, Facts, digest_of
+from colonnade.federation.member.aligning.messages import (
+    Any_,
+    Ask,
+    Begin,
+    Commit,
+    Greet,
+    Kept,
+    Over,
+    Ready,
+    Stop,
+    Tell,
+)
+from colonnade.federation.member.aligning.side import Answers, Lost, Side
+from colonnade.network.clock import SECOND
+from colonnade.privacy.alignment.keys import common_order
+
+log = logging.getLogger(__name__)
+
+AGAIN = 2 * SECOND  # between two greetings
+FAREWELL = 60 * SECOND  # that a party with an alignment waits for the others
+
+
+class Anew(ColonnadeError):
+    """The leader has begun another run."""
+
+    def __init__(self, begin: Begin) -> None:
+        self.begin = begin
+        super().__init__("another run")
+
+
+class Follower(Side):
+    """`rows`: of its file."""
+
+    def __init__(self, *arguments: Any, leader: str, rows: int, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self.leader, self.rows = leader, rows
+        self.life: int | None = None  # of the leader
+        self.kept: Alignment | None = None
+
+    async def run_to_the_end(self) -> Alignment:
+        while True:
+            begin = await self.meet()
+            try:
+                return await self.take_part(begin)
+            except Lost as lost:
+                if self.kept is not None:
+                    return self.kept
+                self.seen.add(self.leader, "away; waiting for it", lost.why)
+
+    async def meet(self) -> Begin:
+        """Greet the leader until it begins."""
+        while True:
+            self.life = self.life_of(self.leader)
+            if self.life is None:
+                self.watch("", f"waiting for {self.leader}", 0, 0)
+                await self.clock.wait(self.news)
+                continue
+            self.watch("", f"waiting for {self.leader} to begin", 0, 0)
+            self.send(self.leader, self.hello())
+            try:
+                await self.next(self.leader, until=self.clock.now + AGAIN)
+            except Anew as anew:
+                return anew.begin
+            except Lost:
+                continue
+
+    async def take_part(self, begin: Begin) -> Alignment:
+        while True:
+            self.run, self.kept = begin.run, None
+            try:
+                return await self.one_run(begin)
+            except Anew as anew:
+                begin = anew.begin
+
+    async def one_run(self, begin: Begin) -> Alignment:
+        answers = Answers(self.kind, self.run, self.tokens, begin.keys)
+        common: Indices | None = None
+        trained = 0
+        while True:
+            end = self.clock.now + FAREWELL if self.kept else None
+            message = await self.next(self.leader, Ask, Tell, Commit, Over, until=end)
+            match message:
+                case Ask(stage="find"):
+                    self.reply(self.leader, answers, message)
+                case Tell():
+                    if common is None:
+                        common, trained = await self.learn(message)
+                    self.send(self.leader, Ready(self.run))
+                case Commit():
+                    self.commit(message, common, trained)
+                    self.send(self.leader, Kept(self.run))
+                case Over() | None if self.kept is not None:
+                    return self.kept
+
+    async def learn(self, tell: Tell) -> tuple[Indices, int]:
+        """The rows that all parties have, in the common order, and how many are trained on."""
+        assert self.keys is not None
+        found = await self.ask(self.leader, "tell", self.tokens, tell.common)
+        bits = np.frombuffer(tell.labelled, dtype=np.uint8)
+        if len(found) != tell.common or len(bits) != -(-tell.common // 8):
+            self.stop(
+                f"{self.party} finds {len(found):,} of {tell.common:,} common rows. Has a file "
+                "changed meanwhile? Start again"
+            )
+        order = common_order([self.tokens[place] for place in found], self.federation.seed)
+        rows = self.keys.rows[[self.places[found[i]] for i in order]]
+        trained = np.unpackbits(bits, count=tell.common).astype(bool)
+        return np.concatenate([rows[trained], rows[~trained]]), int(trained.sum())
+
+    def commit(self, commit: Commit, common: Indices | None, trained: int) -> None:
+        if self.keys is None:
+            common, trained = np.zeros(0, dtype=np.int64), commit.aligned
+        if common is None or trained != commit.aligned or len(common) not in (0, commit.common):
+            self.stop(f"{self.leader} announces other rows than {self.party} has found")
+        name = self.run.hex()
+        keys = "" if self.keys is None else digest_of(self.keys.keys, self.keys.rows, name)
+        facts = Facts(
+            name=name,
+            federation=self.federation.matching,
+            aligned=commit.aligned,
+            extra=commit.extra,
+            rows=self.rows,
+            empty=0 if self.keys is None else self.keys.empty,
+            keys=keys,
+        )
+        self.kept = Alignment(facts, common)
+        self.keep(self.kept)
+
+    def stop(self, why: str) -> NoReturn:
+        self.send(self.leader, Stop(why[:800]))
+        raise Unsuited(f"rows.match: {why}")
+
+    # -- what else may come -----------------------------------------------------------------------
+
+    def check_there(self, party: str) -> None:
+        if self.life_of(self.leader) is None or self.life_of(self.leader) != self.life:
+            raise Lost(self.leader)
+
+    def unexpected(self, party: str, message: Any_) -> None:
+        if party != self.leader:
+            self.refused.add(party, "refused: only the label holder matches rows with this party")
+        elif isinstance(message, Stop):
+            raise Unsuited(f"{self.leader} says: {printable(message.why, 800)}")
+        elif isinstance(message, Greet) and self.run and self.kept is None:
+            self.run = b""
+            raise Lost(self.leader, "begins anew")
+        elif isinstance(message, Begin) and message.run != self.run:
+            raise Anew(message)
+
+    def other_message(self, sender: str) -> None:
+        if sender == self.leader and self.kept is None:
+            raise Unsuited(
+                f"{self.leader} trains already, with rows that were matched before, but this party "
+                "has no alignment. Match the rows again: colonnade align, at every party"
+            )

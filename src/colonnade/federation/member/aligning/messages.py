@@ -1,0 +1,126 @@
+"""What parties write to each other while they match their rows. All of it has bounds, and is
+checked when it is read."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from colonnade.common.text import LONGEST
+from colonnade.network.wire import Name, WireError
+from colonnade.privacy.alignment.protocols import ELEMENT, PART
+
+MARK = b"colonnade align 1\n"  # what begins otherwise belongs to a training, or to nobody
+MOST = 2**24  # keys of one party
+BITS = MOST // 8  # bytes of one bit for each common row
+BODY = PART * ELEMENT + 1024
+LARGEST = max(2 * BODY, BITS) + 2**16
+
+Run = Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]
+Keys = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
+Number = Annotated[int, msgspec.Meta(ge=0, le=MOST // PART)]
+Bytes = Annotated[bytes, msgspec.Meta(max_length=BODY)]
+Stage = Literal["find", "tell"]  # the leader finds what is common; it lets the others find it
+
+
+class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True):
+    pass
+
+
+class Hello(Message, frozen=True):
+    """To the leader, from a party that is ready."""
+
+    digests: Annotated[dict[Name, Name], msgspec.Meta(max_length=10_000)]  # of the federation file
+    keys: Keys = 0
+    kind: Literal["numbers", "text", ""] = ""  # "": it has no rows
+
+
+class Greet(Message, frozen=True):
+    """From the leader, between two runs: say that you are ready."""
+
+
+class Begin(Message, frozen=True):
+    """From the leader: a run begins; how many keys the leader has."""
+
+    run: Run
+    keys: Keys
+
+
+class Ask(Message, frozen=True):
+    """A part of the asking side's keys, in the form of the protocol."""
+
+    run: Run
+    stage: Stage
+    part: Number
+    request: Bytes
+
+
+class Answer(Message, frozen=True):
+    """The answer to a part, and a part of the answering side's own keys."""
+
+    run: Run
+    stage: Stage
+    part: Number
+    setup: Bytes
+    answer: Bytes
+
+
+class Tell(Message, frozen=True):
+    """From the leader: so many rows are common to all; ask which they are. A bit for each, in the
+    order that the digests of their keys have: is it for training, validation and test?"""
+
+    run: Run
+    common: Keys
+    labelled: Annotated[bytes, msgspec.Meta(max_length=BITS)]
+
+
+class Ready(Message, frozen=True):
+    """To the leader: the sender has found the common rows."""
+
+    run: Run
+
+
+class Commit(Message, frozen=True):
+    """From the leader: every party is ready; keep the alignment."""
+
+    run: Run
+    common: Keys
+    aligned: Keys
+    extra: Keys
+
+
+class Kept(Message, frozen=True):
+    run: Run
+
+
+class Over(Message, frozen=True):
+    """From the leader: every party has kept it."""
+
+    run: Run
+
+
+class Stop(Message, frozen=True):
+    """The sender cannot go on with the receiver."""
+
+    why: Annotated[str, msgspec.Meta(max_length=4 * LONGEST)]
+
+
+Any_ = Hello | Greet | Begin | Ask | Answer | Tell | Ready | Commit | Kept | Over | Stop
+_encoder, _decoder = msgspec.msgpack.Encoder(), msgspec.msgpack.Decoder(Any_)
+
+
+def encode(message: Any_) -> bytes:
+    return MARK + _encoder.encode(message)
+
+
+def decode(data: bytes) -> Any_:
+    """The message in these bytes; WireError if they are anything else."""
+    if not data.startswith(MARK):
+        raise WireError("a message that is not about matching rows")
+    if len(data) > LARGEST:
+        raise WireError("a message that is too long")
+    try:
+        return _decoder.decode(data[len(MARK) :])
+    except Exception as error:  # whatever garbage provokes
+        raise WireError("not a message about matching rows", str(error)) from error

@@ -1,0 +1,109 @@
+"""The keys of a party's own rows, and the order of rows that follows from an alignment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from colonnade.common.text import nearest
+from colonnade.data.preprocessing import Column
+from colonnade.data.rows import Indices
+from colonnade.errors import InputError
+from colonnade.federation.agreement.alignment_file import AGAIN, Alignment, digest_of
+from colonnade.federation.agreement.specs import RowsSpec
+from colonnade.privacy.alignment.keys import DuplicateKeys, KeyColumn, Step, key_column, normalised
+
+EXACT = 2**53  # whole numbers up to here survive being read as float64
+
+
+@dataclass(frozen=True)
+class KnownKeys:
+    """The keys of the common rows at one party. Parties speak of a common row by its number, from
+    1 in the common order, so that nobody is told a key."""
+
+    keys: tuple[str, ...]  # normalised
+    written: tuple[str, ...]  # as this party's file has them
+    steps: tuple[Step, ...]
+
+    @cached_property
+    def _numbers(self) -> dict[str, str]:
+        return {key: str(number) for number, key in enumerate(self.keys, 1)}
+
+    def numbers(self, asked: Sequence[str]) -> list[str]:
+        """The numbers of rows that a person names by their keys; "" for one that is not common."""
+        return [self._numbers.get(normalised(key, self.steps), "") for key in asked]
+
+
+def read_keys(column: Column, path: Path, name: str, rows: RowsSpec) -> KeyColumn:
+    """The keys in a column of this party's file."""
+    try:
+        found = key_column(_texts(column, path, name), rows.steps)
+    except DuplicateKeys as error:
+        done = ", ".join(rows.steps) or "nothing"
+        raise InputError(
+            f"{path}: column {name!r}: {error}, after normalisation ({done}). A row is one entity, "
+            "so keep one row of each key."
+        ) from None
+    if not found.keys:
+        raise InputError(f"{path}: column {name!r} has no key in any row; rows are matched by it.")
+    if rows.keys == "numbers" and found.kind != "numbers":
+        raise InputError(
+            f"{path}: column {name!r} holds keys that are no whole numbers, but in the federation "
+            'file rows.keys = "numbers".'
+        )
+    return found
+
+
+def _texts(column: Column, path: Path, name: str) -> list[str]:
+    """As text, so that a number in one file is the same number in another kind of file."""
+    array = np.asarray(column)
+    if array.dtype.kind != "f":
+        return [str(one) for one in array.tolist()]
+    numbers = array.astype(np.float64)
+    known = ~np.isnan(numbers)
+    bad = known & ((numbers != np.round(numbers)) | (np.abs(numbers) > EXACT))
+    if bad.any():
+        raise InputError(
+            f"{path}: column {name!r}, data row {int(np.argmax(bad)) + 1} is no key; expected text "
+            "or whole numbers below 2^53."
+        )
+    return [str(int(one)) if there else "" for one, there in zip(numbers, known, strict=True)]
+
+
+def known_keys(found: KeyColumn, alignment: Alignment, steps: tuple[Step, ...]) -> KnownKeys:
+    place = {row: i for i, row in enumerate(found.rows.tolist())}
+    common = [place[row] for row in alignment.rows.tolist()]
+    keys, written = (tuple(texts[i] for i in common) for texts in (found.keys, found.written))
+    return KnownKeys(keys, written, steps)
+
+
+def check_unchanged(found: KeyColumn, alignment: Alignment, path: Path) -> None:
+    facts = alignment.facts
+    if digest_of(found.keys, found.rows, facts.name) != facts.keys:
+        raise InputError(f"{path}: its keys have changed since its rows were matched; {AGAIN}")
+
+
+def has_label(column: Column) -> NDArray[np.bool_]:
+    """Which rows have a label: a cell that is not empty."""
+    array = np.asarray(column)
+    if array.dtype.kind == "f":
+        return ~np.isnan(array.astype(np.float64))
+    return np.array([bool(str(one).strip()) for one in array.tolist()], dtype=bool)
+
+
+def beside(found: KeyColumn, alignment: Alignment) -> Indices:
+    """Rows of this party that are not common ones, as many as every column holder has."""
+    others = np.setdiff1d(found.rows, alignment.rows)
+    return others[: alignment.facts.extra]
+
+
+def check_there(columns: Mapping[str, Column], name: str | None, path: Path, key: str) -> None:
+    if name is not None and name not in columns:
+        raise InputError(
+            f"{path}: no column {name!r}, which {key} names{nearest(name, list(columns))}."
+        )

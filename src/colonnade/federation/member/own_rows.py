@@ -1,0 +1,157 @@
+"""Which rows of a party's file take part, in which order, and what other parties call them.
+
+Either the file lists the aligned rows first (`rows.aligned`; not set, all rows are aligned), or
+they were matched (`rows.match`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from colonnade.data.preprocessing import Column
+from colonnade.data.raw import COUNTING, Array
+from colonnade.data.rows import Indices
+from colonnade.data.table_files import row_count
+from colonnade.errors import InputError
+from colonnade.federation.agreement.federation import Federation
+from colonnade.federation.agreement.party_file import OwnSpec, PartyFile
+from colonnade.federation.agreement.specs import RowsSpec
+from colonnade.federation.member.own_keys import (
+    EXACT,
+    KnownKeys,
+    beside,
+    check_there,
+    check_unchanged,
+    known_keys,
+    read_keys,
+)
+
+MANY = 10**6  # rows whose numbers are not kept as texts
+
+
+@dataclass(frozen=True)
+class RowOrder:
+    """Which rows of a file take part, and what others call them."""
+
+    order: Indices = field(default_factory=lambda: np.arange(0))  # the aligned rows first
+    ids: Sequence[str] = ()  # in this order
+    fingerprint: str = ""  # the same at every party; "": nothing can be compared
+    beside: Indices = field(default_factory=lambda: np.arange(0))  # learnt from, without labels
+    keys: KnownKeys | None = None  # of rows that were matched
+    notes: tuple[str, ...] = ()
+
+
+def row_order(columns: Mapping[str, Column], party: PartyFile) -> RowOrder:
+    """The rows of a party's file, as the federation file says."""
+    spec, rows = party.data, party.federation.rows
+    assert spec is not None
+    assert rows is not None
+    path = Path(spec.path)
+    for key in ("id", "label"):
+        check_there(columns, getattr(spec, key), path, f"data.{key}")
+    return (_matched if rows.match else _listed)(columns, party, spec, rows, path)
+
+
+def _listed(
+    columns: Mapping[str, Column], party: PartyFile, spec: OwnSpec, rows: RowsSpec, path: Path
+) -> RowOrder:
+    """The rows of a file that lists the aligned ones first."""
+    count = row_count(columns)
+    if count < rows.size:
+        raise InputError(
+            f"{path}: has {count} rows, but rows.aligned = {rows.size} in the federation file; "
+            "agree on rows that every party has, and put them first."
+        )
+    if spec.id is None:
+        return RowOrder(np.arange(count), numbered(count))
+    ids = _ids(columns[spec.id], path, spec.id)
+    first = np.array(sorted(range(rows.size), key=ids.__getitem__), dtype=np.int64)
+    order = np.concatenate([first, np.arange(rows.size, count)])
+    ids = tuple(ids[i] for i in order)
+    return RowOrder(order, ids, fingerprint(party.federation, ids[: rows.size]))
+
+
+def _matched(
+    columns: Mapping[str, Column], party: PartyFile, spec: OwnSpec, rows: RowsSpec, path: Path
+) -> RowOrder:
+    """The rows that every party has, by the alignment in this party's folder."""
+    alignment = party.alignment
+    assert spec.id is not None
+    if alignment is None:
+        raise InputError(f"{party.source}: its rows have not been matched yet: colonnade align")
+    found = read_keys(columns[spec.id], path, spec.id, rows)
+    check_unchanged(found, alignment, path)
+    return RowOrder(
+        alignment.rows,
+        numbered(len(alignment.rows)),
+        alignment.facts.name,
+        beside(found, alignment),
+        known_keys(found, alignment, rows.steps),
+        alignment.notes,
+    )
+
+
+def fingerprint(federation: Federation, ids: Sequence[str]) -> str:
+    """Tells whether two parties have the same ids. Whoever can guess all of them can check the
+    guess."""
+    text = "\x1f".join([federation.hash, *ids])
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def _ids(values: Column, path: Path, column: str) -> tuple[str, ...]:
+    """As text, so that a number in one file is the same number in another kind of file."""
+    array = np.asarray(values)
+    ids = [str(one).strip() for one in _whole(array, path, column)]
+    for row, one in enumerate(ids, 1):
+        if not one:
+            raise InputError(f"{path}: column {column!r}, data row {row} has no id ({COUNTING}).")
+    if len(set(ids)) < len(ids):
+        raise InputError(
+            f"{path}: column {column!r} holds the id {repeated(ids)!r} twice; a row is one entity,"
+            " so keep one of the rows."
+        )
+    return tuple(ids)
+
+
+def _whole(array: Array, path: Path, column: str) -> Sequence[object]:
+    if array.dtype.kind != "f":
+        return array.tolist()
+    numbers = array.astype(np.float64)
+    bad = ~np.isfinite(numbers) | (numbers != np.round(numbers)) | (np.abs(numbers) > EXACT)
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise InputError(
+            f"{path}: column {column!r}, data row {row + 1} ({array[row]}; {COUNTING}) is no id; "
+            "expected text or whole numbers below 2^53."
+        )
+    return numbers.astype(np.int64).tolist()
+
+
+class RowNumbers(Sequence[str]):
+    """Ids of rows that have none: their numbers from 1. They take no memory."""
+
+    def __init__(self, rows: range) -> None:
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, place: Any) -> Any:
+        found = self.rows[place]
+        return RowNumbers(found) if isinstance(found, range) else str(found)
+
+
+def numbered(count: int) -> Sequence[str]:
+    few = tuple(str(number) for number in range(1, min(count, MANY) + 1))
+    return few if count <= MANY else RowNumbers(range(1, count + 1))
+
+
+def repeated(names: Sequence[str]) -> str:
+    seen: set[str] = set()
+    return next(name for name in names if name in seen or seen.add(name))
