@@ -33,7 +33,7 @@ from colonnade.network import ABSENT
 from colonnade.network.clock import SECOND, Clock
 from colonnade.network.transport.memory import MemoryTransport
 from colonnade.testing import stacked
-from colonnade.testing.storm import Crew, StormSeat, Weather
+from colonnade.testing.storm import Crew, StormSeat, Weather, Weather
 
 METHODS: dict[str, dict[str, Any]] = {
     "splitnn": {"epochs": 3},
@@ -147,7 +147,9 @@ def test_a_test_that_too_few_clients_can_answer_is_told_and_ends_nobody(tmp_path
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("colonnade.learning.algorithm.PREDICT_ROWS", 64)
-        Crew(0, fed.members, live).run(crashes=0)
+        crew = Crew(0, fed.members, live)
+        crew.storm.weather = Weather(delay=20, gust=0.3, notice=5)
+        crew.run(crashes=0)
     result = members["server"].state.result
     assert result.metrics == {}
     assert any(re.match(r"not tested: K=1, T=1 need 3 of 4 clients, \d", n) for n in result.notes)
