@@ -33,7 +33,7 @@ from colonnade.network import ABSENT
 from colonnade.network.clock import SECOND, Clock
 from colonnade.network.transport.memory import MemoryTransport
 from colonnade.testing import stacked
-from colonnade.testing.storm import Crew, StormSeat, Weather, Weather
+from colonnade.testing.storm import Crew, StormSeat, Weather
 
 METHODS: dict[str, dict[str, Any]] = {
     "splitnn": {"epochs": 3},
