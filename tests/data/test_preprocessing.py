@@ -84,7 +84,7 @@ def _reread(fitted: Preprocessing) -> Preprocessing:
     [
         (["1", "2.5", "-3", "4"], "standard", 1),
         (["1", "", "NA", "4"], "standard", 2),
-        ([str(i) for i in range(99)] + ["1e9"], "standard", 1),
+        ([str(i) for i in range(99)] + ["1e9"], "quantile", 1),
         ([str(2.0**i) for i in range(1000)], "quantile", 1),
         (["yes", "no", "No", "YES"], "boolean", 1),
         (["true", "", "false", "true"], "boolean", 2),
@@ -171,6 +171,7 @@ def test_quantiles_are_those_of_scikit_learn() -> None:
         (["1", "0", "maybe"], "boolean", "holds 'maybe'; expected true or false"),
         (["1", "2", "inf"], "standard", "data row 3 is infinite"),
         ([*map(str, range(100)), "broken"], None, "mixes numbers and words.*not 'broken'"),
+        ([f"{i},25" for i in range(30)], None, "with a decimal comma, such as '0,25'"),
     ],
 )
 def test_a_column_that_cannot_be_used_is_named(

@@ -38,3 +38,16 @@ def test_a_weak_hint_among_much_noise_is_found() -> None:
 def test_embeddings_that_are_the_same_for_every_row_tell_nothing() -> None:
     h, y = torch.ones(40, 3), torch.arange(40) % 2
     assert tells(*halves(h, y), 2) is None
+
+
+def test_what_makes_a_rare_class_likelier_is_no_noise() -> None:
+    """Though the other class is likelier still in all rows."""
+    stream = torch.Generator().manual_seed(0)
+    told = (torch.rand(1600, generator=stream) < 0.5).double()
+    labels = (torch.rand(1600, generator=stream) < 0.05 + 0.3 * told).long()
+    noise = torch.rand(1600, generator=stream).double()
+    for column, low, high in ((told, 4.0, 100.0), (noise, -4.0, 4.0)):
+        h = torch.stack([column, 0.5 * column], 1)
+        found = tells((h[:800], labels[:800]), (h[800:], labels[800:]), 2)
+        assert found is not None
+        assert low < found < high

@@ -187,7 +187,8 @@ def notes(found: Predicted) -> list[str]:
     said += [f"{rows:,} of them without {party}: {why}." for party, why, rows in some]
     if unknown := found.unknown:
         are = "key is" if len(unknown) == 1 else "keys are"
-        said.append(f"{len(unknown):,} {are} not known, without an answer: {first_of(unknown)}.")
+        missed = f"{len(unknown):,} {are} not known, or not at every party, without an answer"
+        said.append(f"{missed}: {first_of(unknown)}.")
     for why, rows in Counter(found.failed.values()).items():
         failed = [one for one, reason in found.failed.items() if reason == why]
         said.append(f"No answer to {rows:,} of the keys ({first_of(failed)}): {why}.")

@@ -90,6 +90,11 @@ def read_csv(path: Path) -> dict[str, Column]:
     header, rows = [name.strip() for name in lines[0]], lines[1:]
     if all(_is_finite(name) for name in header):
         raise InputError(f"{path}: the first line holds numbers; it must name the columns.")
+    if len(header) == 1 and (other := next((c for c in ";\t|" if c in header[0]), None)):
+        raise InputError(
+            f"{path}: the header is one column, {header[0]!r}; is {other!r} the separator? Values "
+            "must be separated by commas."
+        )
     if len(set(header)) < len(header):
         repeated = next(name for name in header if header.count(name) > 1)
         raise InputError(f"{path}: the header names column {repeated!r} twice.")

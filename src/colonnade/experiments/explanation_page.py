@@ -38,16 +38,19 @@ def title(one: Explanation) -> str:
 def sentences(one: Explanation) -> list[str]:
     """What a reader should know first."""
     metric, ranking = Metric(one.metric), one.ranking
-    total = metric.distance(one.full - one.empty)
+    total = metric.change(one.full - one.empty) + (" points" if metric.unit else "")
     first, last = ranking[0], ranking[-1]
     found = [
-        f"{first.party} contributes most, {metric.text(first.shapley)} of {total}; "
-        f"{last.party} least, {_signed(metric, last.shapley)}."
+        f"{first.party} contributes most, {_signed(metric, first.shapley)}; {last.party} least, "
+        f"{_signed(metric, last.shapley)}. Together the parties add {total}."
         if any(p.shapley for p in one.parties)
         else "No party changes the score: the model answers the same without any of them."
     ]
     for verdict, words in (
-        ("looks like noise", f"{NOISY}: what {{}} tells has nothing to do with the labels."),
+        (
+            "looks like noise",
+            f"{NOISY}: these rows do not show that what {{}} tells has to do with the labels.",
+        ),
         ("the same for every row", "Tells the same of every row: {}."),
     ):
         if named := [p.party for p in one.parties if p.verdict == verdict]:

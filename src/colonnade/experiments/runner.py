@@ -38,6 +38,8 @@ from colonnade.learning.task import Task
 
 log = logging.getLogger(__name__)
 
+_told: set[str] = set()  # cautions that this process has logged: a comparison has several stages
+
 
 @dataclass
 class Outcome:
@@ -74,7 +76,9 @@ def run_experiment(
     engine.check(setting)
     try:
         for caution in check(experiment):
-            log.warning("%s", caution)
+            if caution not in _told:
+                log.warning("%s", caution)
+                _told.add(caution)
     except InputError as error:
         raise InputError(f"{source}: {error}") from None
     prepare(experiment, folder, fresh)
@@ -126,7 +130,7 @@ def check(experiment: Experiment) -> tuple[str, ...]:
         except InputError as error:
             raise InputError(f"methods[{i}] ({method.name}): {error}") from None
     prefixed("network.delays", lambda: delays.check_names(names))
-    return (*data.cautions, *cautions)
+    return tuple(dict.fromkeys([*data.cautions, *cautions]))
 
 
 def prepare(experiment: Experiment, folder: Path, fresh: bool) -> None:

@@ -172,8 +172,8 @@ class Algorithm(ABC):
         if not told or self.task.classes != 2 or self.set.hide_labels is not None:
             return ""
         return (
-            f"{self.set.name}: with two classes, the gradients tell every column holder the label "
-            "of each training row. hide_labels = 16 hides most of it, hide_labels = 0 ends this "
+            f"{self.name}: with two classes, the gradients tell every column holder the label of "
+            "each training row. hide_labels = 16 hides most of it, hide_labels = 0 ends this "
             "warning; `colonnade audit` measures it"
         )
 

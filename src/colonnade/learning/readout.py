@@ -30,7 +30,7 @@ def tells(train: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor], classes: in
     read = _ridge(h, wanted, new)
     if not classes:
         return _correlated(read[:, 0], truth.double())
-    return _right(read.argmax(1), truth, classes)
+    return _scored(read, truth)
 
 
 def _ridge(h: Tensor, wanted: Tensor, new: Tensor) -> Tensor:
@@ -41,17 +41,18 @@ def _ridge(h: Tensor, wanted: Tensor, new: Tensor) -> Tensor:
     return new @ torch.linalg.solve(gram, h.T @ (wanted - mean)) + mean
 
 
-def _right(read: Tensor, truth: Tensor, classes: int) -> float:
-    """Of the number of right answers; mean and variance over all orders are Hoeffding's (1951)."""
+def _scored(read: Tensor, truth: Tensor) -> float:
+    """Of the sum over rows of what was read for the true class; mean and variance over all orders
+    are Hoeffding's (1951). It sees a class that is more likely in some rows, even if another class
+    is the likeliest in all of them."""
     rows = len(truth)
-    said, true = (torch.bincount(v, minlength=classes).double() / rows for v in (read, truth))
-    same = torch.eye(classes, dtype=torch.float64)
-    mean = said @ true
-    centred = same - true[:, None] - said[None, :] + mean  # [said, true]
-    variance = rows**2 / (rows - 1) * (said @ centred.square() @ true)
+    share = torch.bincount(truth, minlength=read.shape[1]).double() / rows  # [classes]
+    centred = read - (read @ share)[:, None]  # over the labels, for each row
+    centred = centred - centred.mean(0)  # over the rows, for each label
+    variance = rows / (rows - 1) * (centred.square() @ share).sum()
     if variance <= 0:
-        return 0.0  # every row is read as the same class, or is of the same class
-    return float(((read == truth).sum() - rows * mean) / variance.sqrt())
+        return 0.0  # every row is read alike, or is of the same class
+    return float(centred.gather(1, truth[:, None]).sum() / variance.sqrt())
 
 
 def _correlated(read: Tensor, truth: Tensor) -> float:

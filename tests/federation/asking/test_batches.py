@@ -162,7 +162,7 @@ def test_a_note_says_what_the_answers_lack() -> None:
     assert notes(found) == [
         "3 predictions, most with every party.",
         "1 of them without lab: away.",
-        "2 keys are not known, without an answer: x1, x2.",
+        "2 keys are not known, or not at every party, without an answer: x1, x2.",
     ]
     alone = msgspec.structs.replace(found, absent=[{"lab": "away"}] * 3, unknown=[])
     assert notes(alone) == ["3 predictions, without lab (away)."]

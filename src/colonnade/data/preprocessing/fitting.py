@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import Literal, TypedDict, get_args
@@ -35,10 +36,12 @@ TREATMENTS: tuple[str, ...] = get_args(Treatment)
 MOST = 64  # levels of a one-hot column; more are ranked
 RARE = 0.002  # share of the training rows; rarer levels are joined, and those with fewer than 3
 FEWEST = 3
-FAR = 20.0  # deviations from the mean that a heavy tail reaches
+FAR = 30.0  # deviations from the median that a heavy tail reaches, as the quartiles show them
+NORMAL_QUARTILES = 1.349  # standard deviations between the quartiles of a normal distribution
 LANDMARKS = 101
 
 
+DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
 CODES = 20  # different values that numbers and words together may have to be categories
 
 
@@ -118,7 +121,11 @@ def _usual_number(name: str, known: Numbers) -> AnyFitted:
     if _named_id(name) and len(filled) > 1 and _all_different_wholes(filled):
         return Drop(name=name, why="ids: a different number in each row")
     plain = _standard(name, known)
-    far = np.abs(filled - plain.centre).max() / plain.spread
+    low, middle, high = np.quantile(filled, (0.25, 0.5, 0.75))
+    # By the quartiles: a value far out widens the standard deviation, so that of n values none is
+    # further than √n of them.
+    spread = (high - low) / NORMAL_QUARTILES or plain.spread
+    far = np.abs(filled - middle).max() / spread
     heavy = far > FAR and len(np.unique(filled)) > FEWEST * 7
     return _quantile(name, known) if heavy else plain
 
@@ -186,6 +193,7 @@ def _usual_words(name: str, values: Column, rows: NDArray[np.int64], where: str)
     if (pattern := cells.pattern_of(values)) is not None:
         return _date(name, values, pattern, where)
     _refuse_mixture(counts, values, rows, where)
+    _refuse_decimal_commas(counts, where)
     if 2 * len(counts) > filled:
         return Drop(name=name, why=f"ids or free text: {len(counts):,} values in {filled:,} rows")
     kept, _ = _kept_and_rare(counts)
@@ -206,6 +214,17 @@ def _refuse_mixture(
             f"{where} mixes numbers and words: {numeric:,} of its {counts.total():,} training "
             f"cells are numbers, but not {wordy[0]!r} in data row {row}. Empty these cells, or say "
             'what they are: prepare = "onehot", "ordinal" or "drop" for this column.'
+        )
+
+
+def _refuse_decimal_commas(counts: Counter[str], where: str) -> None:
+    """Numbers such as 1,28 would be categories, and their sizes lost."""
+    commas = sum(count for text, count in counts.items() if DECIMAL_COMMA.fullmatch(text.strip()))
+    if len(counts) > CODES and 2 * commas > counts.total():
+        example = next(text for text in counts if DECIMAL_COMMA.fullmatch(text.strip()))
+        raise Unfit(
+            f"{where} holds numbers with a decimal comma, such as {example!r}; write them with a "
+            'point, or say what they are: prepare = "onehot", "ordinal" or "drop" for this column.'
         )
 
 

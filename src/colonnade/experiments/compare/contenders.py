@@ -51,8 +51,9 @@ def contenders(given: Sequence[Table] | None, only: Sequence[str] = ()) -> list[
     unknown = [name for name in only if not any(_called(name, one) for one in found)]
     if unknown:
         known = [name for one in found for name in (one.name, str(one.table["algorithm"]))]
+        whose = "there are" if given is None else "the file has methods of its own, and only these:"
         raise InputError(
-            f"--only {unknown[0]}: no such method{nearest(unknown[0], known)}; there are "
+            f"--only {unknown[0]}: no such method{nearest(unknown[0], known)}; {whose} "
             f"{', '.join(dict.fromkeys(one.name for one in found))}"
         )
     return [one for one in found if not only or any(_called(name, one) for name in only)]

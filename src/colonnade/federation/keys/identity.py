@@ -25,6 +25,9 @@ log = logging.getLogger(__name__)
 
 SOON = timedelta(days=14)
 BOTH_ENDS = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)
+MAKE = "`colonnade keys make FEDERATION.toml` makes the files of a trial; see `colonnade keys --help`."
+    "`colonnade keys make FEDERATION.toml` makes all files of a trial; see `colonnade keys --help`."
+)
 
 
 @dataclass(frozen=True)
@@ -46,9 +49,9 @@ class Identity:
         the other side. Warn of an early expiry, and of a key that other users can read.
         """
         moment = moment_of(now)
-        authority = read_certificate(self.authority)
+        authority = read_certificate(self.authority, MAKE)
         check_is_authority(self.authority, authority)
-        certificate, _ = self.read()
+        certificate, _ = self.read(MAKE)
         _check_owner(self.certificate, certificate, party)
         _check_both_ends(self.certificate, certificate)
         self._check_issuer(certificate, authority)
