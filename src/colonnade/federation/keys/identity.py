@@ -25,9 +25,7 @@ log = logging.getLogger(__name__)
 
 SOON = timedelta(days=14)
 BOTH_ENDS = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)
-MAKE = "`colonnade keys make FEDERATION.toml` makes the files of a trial; see `colonnade keys --help`."
-    "`colonnade keys make FEDERATION.toml` makes all files of a trial; see `colonnade keys --help`."
-)
+MAKE = "`colonnade keys make FEDERATION.toml` makes those of a trial; see `colonnade keys --help`."
 
 
 @dataclass(frozen=True)
