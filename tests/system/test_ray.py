@@ -21,7 +21,7 @@ GRID: dict[str, Any] = {
         {"name": "clients", "kind": "client", "down": 0.3, "up": 0.0, "when": "always"},
     ],
     "methods": [
-        {"algorithm": "splitnn", "epochs": 60, "patience": 60},
+        {"algorithm": "splitnn", "epochs": 250, "patience": 250},
         {"name": "waits", "algorithm": "splitnn", "epochs": 3, "missing": "wait"},
     ],
 }
