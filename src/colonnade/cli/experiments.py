@@ -251,10 +251,6 @@ def watched(folder: Path, console: Console) -> Iterator[Bar]:
         raise typer.Exit(1) from None
 
 
-def cores() -> int:
-    return os.cpu_count() or 1
-
-
 def engine_maker(
     jobs: int | None, name: Literal["local", "ray"] = "local", address: str | None = None
 ) -> Callable[[], Engine]:
@@ -265,7 +261,7 @@ def engine_maker(
 
         check_address(address)
     elif jobs is None:
-        jobs = cores()
+        jobs = os.cpu_count() or 1
 
     def make() -> Engine:
         from colonnade.experiments.engine import engine_of

@@ -39,7 +39,7 @@ def copy_result(path: Path, query: str, target: Path) -> None:
 def _opened(duckdb: Any, path: Path) -> Any:
     database = path.suffix.lower() in DATABASES
     if not path.exists():
-        raise InputError(f"{path}: cannot be read (No such file or directory); check data.path.")
+        raise InputError(f"{path}: cannot be read (No such file or directory); check the path.")
     connection = duckdb.connect(str(path), read_only=True) if database else duckdb.connect()
     # One thread: the order of rows is that of the query on every machine.
     connection.execute("SET threads = 1")

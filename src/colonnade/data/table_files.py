@@ -64,7 +64,7 @@ def stamp(path: Path, query: str | None = None) -> int:
         path.open("rb").close()
         return path.stat().st_mtime_ns
     except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}); check data.path.") from error
+        raise InputError(f"{path}: cannot be read ({error.strerror}); check the path.") from error
 
 
 def read_arrays(path: Path) -> dict[str, Array]:
