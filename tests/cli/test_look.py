@@ -5,8 +5,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
-from tests.command_line import colonnade
+from tests.command_line import colonnade, process
+
+from colonnade.data import looking, table_files
+from colonnade.data.looking import Wanted, look
+from colonnade.data.preprocessing import Preprocessing
+from colonnade.data.table_files import read_columns
+from colonnade.errors import InputError
 
 TABLE = "patient,age,city,seen,smoker,remark,const,outcome\n" + "".join(
     f"{100 + i},{'' if i % 9 == 0 else 20 + i % 50},{['Rome', 'Oslo', 'Bonn'][i % 3]},"
@@ -76,7 +83,7 @@ def test_a_column_that_would_be_refused_is_told_and_the_others_are_shown(folder:
     ("arguments", "message"),
     [
         (("gone.csv",), "gone.csv: cannot be read"),
-        (("patients.csv", "--label", "outcom"), "no column 'outcom', which --label names"),
+        (("patients.csv", "--label", "outcom"), "no column 'outcom', which is named as the label"),
         (("patients.csv", "--query", "DROP TABLE data"), "must be one SELECT"),
     ],
 )
@@ -86,3 +93,93 @@ def test_what_is_wrong_ends_with_exit_code_2(
     done = colonnade("look", *arguments, folder=folder)
     assert done.returncode == 2
     assert message in done.stderr
+
+
+def test_a_party_file_shows_its_table_and_after_the_training_what_was_fitted(folder: Path) -> None:
+    (folder / "federation.toml").write_text(
+        'name = "t"\n[rows]\nmatch = "private"\nclasses = 2\n[method]\nalgorithm = "splitnn"\n'
+        '[network]\ntransport = "tcp"\n'
+        '[[parties]]\nname = "clinic"\nroles = ["clients", "server"]\nendpoint = "localhost:1"\n'
+        '[[parties]]\nname = "lab"\nrole = "clients"\nendpoint = "localhost:2"\n'
+    )
+    (folder / "clinic.toml").write_text(
+        'federation = "federation.toml"\nparty = "clinic"\n[data]\npath = "patients.csv"\n'
+        'id = "patient"\nlabel = "outcome"\nprepare = { city = "ordinal", seen = "drop" }\n'
+    )
+    found = json.loads(colonnade("look", "clinic.toml", "--json", folder=folder).stdout)
+    assert (found["width"], found["fitted"]) == (4, False)
+    rows = np.arange(1, 9)  # of these, no age is empty
+    columns = read_columns(folder / "patients.csv")
+    fitted = Preprocessing.fit({"age": columns["age"]}, rows, "patients.csv")
+    fitted.save(folder / "clinic" / "preprocessing.json")
+    found = json.loads(colonnade("look", "clinic.toml", "--json", folder=folder).stdout)
+    assert found["fitted"]
+    assert {one["name"]: one["width"] for one in found["columns"]}["age"] == 1
+    done = colonnade("look", "clinic.toml", "--label", "outcome", folder=folder)
+    assert (done.returncode, "a party file says all of this" in done.stderr) == (2, True)
+
+
+def test_keys_of_several_rows_and_classes_are_told(folder: Path) -> None:
+    (folder / "twice.csv").write_text("patient,age,y\n1,3,a\n1,4,b\n2,5,a\n")
+    found = colonnade("look", "twice.csv", "--key", "patient", "--label", "y", folder=folder).stdout
+    assert "1 of them in more than one row" in found
+    assert "a, b" in found
+
+
+def test_columns_whose_types_are_no_cells_are_left_out(tmp_path: Path) -> None:
+    """Also an INTERVAL, at which polars panics unless it is told otherwise."""
+    duckdb = pytest.importorskip("duckdb")
+    for name, more in {"table": "i * INTERVAL 1 DAY AS stay, i AS age", "tags": "i AS age"}.items():
+        rows = f"SELECT [i] AS tags, {more} FROM range(9) t(i)"
+        duckdb.connect().execute(f"COPY ({rows}) TO '{tmp_path}/{name}.parquet' (FORMAT parquet)")
+    done = process("look", "table.parquet", "--json", folder=tmp_path)
+    found = {one["name"]: one for one in json.loads(done.stdout)["columns"]}
+    assert (found["tags"]["treatment"], found["tags"]["detail"]) == ("left out", "nested (lists)")
+    assert found["stay"]["treatment"] == "left out"
+    assert found["age"]["width"] == 1
+    path = tmp_path / "tags.parquet"
+    for wanted in (
+        Wanted(path=path, key="tags"),
+        Wanted(path=path, label="tags"),
+        Wanted(path=path, only=["tags"]),
+    ):
+        with pytest.raises(InputError, match=r"column 'tags' holds .*nested"):
+            look(wanted)
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_of_a_large_table_a_sample_is_looked_at_and_the_command_says_so(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    polars = pytest.importorskip("polars")
+    pytest.importorskip("duckdb")
+    frame = polars.DataFrame({"age": list(range(500)), "town": ["Rome", "Oslo"] * 250})
+    getattr(frame, f"write_{kind}")(tmp_path / f"table.{kind}")
+    monkeypatch.setattr(table_files, "LARGE", 0)
+    monkeypatch.setattr(looking, "SAMPLE", 40)
+    done = colonnade("look", f"table.{kind}", folder=tmp_path)
+    assert "500 rows; 2 columns become 3 numbers" in done.stdout
+    assert "40 of its rows were looked at" in done.stdout
+    age = next(line.split() for line in done.stdout.splitlines() if line.split()[:1] == ["age"])
+    assert age[:3] == ["age", "number", "40"]
+
+
+def test_rows_without_a_label_are_told_as_a_training_would_refuse_them(folder: Path) -> None:
+    (folder / "gaps.csv").write_text("age,y\n3,a\n4,\n5,b\n6,\n")
+    done = colonnade("look", "gaps.csv", "--label", "y", folder=folder)
+    assert done.returncode == 0
+    assert "label column 'y' is empty in 2 of 4 rows, first in data row 2" in done.stdout
+    assert "refused" in done.stdout
+
+
+@pytest.mark.parametrize(("key", "told"), [((), True), (("--key", "member"), False)])
+def test_numbers_with_leading_zeros_may_be_a_key(
+    folder: Path, key: tuple[str, ...], told: bool
+) -> None:
+    rows = "".join(f"{i:06d},{i % 7}\n" for i in range(50))
+    (folder / "members.csv").write_text("member,age\n" + rows)
+    found = json.loads(colonnade("look", "members.csv", *key, "--json", folder=folder).stdout)
+    details = {one["name"]: one["detail"] for one in found["columns"]}
+    assert found["columns"][0]["kind"] == ("text" if told else "key")
+    assert ("leading zeros: may be a key (--key member)" in details["member"]) == told
+    assert "leading zeros" not in details["age"]

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from colonnade.data import DataSpec, load
-from colonnade.data.preprocessing import Preprocessing, Remarks, load_preprocessing
+from colonnade.data.preprocessing import Preprocessing, Remarks, check_treatment, load_preprocessing
 from colonnade.data.preprocessing.fitted import AnyFitted, Drop
 from colonnade.errors import InputError
 
@@ -91,12 +92,19 @@ def _reread(fitted: Preprocessing) -> Preprocessing:
         (CITIES * 3, "onehot", 4),
         ([*CITIES * 3, "Bari", "Pisa", ""], "onehot", 6),
         (["0", "1", "2", "3+"] * 5, "onehot", 4),
+        ([f"{n},25" for n in range(30)], "standard", 1),
+        ([f"1,{n:03}.5" for n in range(30)] + ["-"], "standard", 2),
+        (["1.234.567,8", "1'000", "12 500,25", "0,5"], "standard", 1),
         (["01234", "00112", "10115"] * 4, "onehot", 3),
         ([f"town{i % 99}" for i in range(999)], "ordinal", 1),
         (["2024-01-31", "2023-05-01", "2024-02-29"], "date", 5),
         (["2024-01-31 10:00", "2023-05-01 23:15", ""], "date", 8),
         (["31.01.2024", "01.05.2023"] * 3, "date", 5),
         (["2024/01/31", "2023/05/01"] * 3, "date", 5),
+        (["2024-01-31", "01.05.2023", "NA"] * 9, "date", 6),
+        (["31.01.2024 10:00", "01.05.2023 08:30:10"] * 3, "date", 7),
+        ([f"{1 + n % 12:02}/{1 + n % 28:02}/2024" for n in range(60)], "date", 5),
+        ([f"1.{n}.{n % 7}" for n in range(60)] * 3, "onehot", 60),
         ([""] * 5, "drop", 0),
         (["same"] * 5, "drop", 0),
         ([f"a long remark, number {i}" for i in range(50)], "drop", 0),
@@ -171,7 +179,9 @@ def test_quantiles_are_those_of_scikit_learn() -> None:
         (["1", "0", "maybe"], "boolean", "holds 'maybe'; expected true or false"),
         (["1", "2", "inf"], "standard", "data row 3 is infinite"),
         ([*map(str, range(100)), "broken"], None, "mixes numbers and words.*not 'broken'"),
-        ([f"{i},25" for i in range(30)], None, "with a decimal comma, such as '0,25'"),
+        ([f"{i},250" for i in range(1, 30)], None, "'1,250', which may be thousands or have"),
+        ([f"01/{m:02}/{y}" for m in range(1, 13) for y in (2001, 2002)], None, "'01/01/2001' mean"),
+        ([f"2024-01-{1 + n % 28:02}" for n in range(30)] + ["soon"], None, "what 'soon' means"),
     ],
 )
 def test_a_column_that_cannot_be_used_is_named(
@@ -186,6 +196,34 @@ def test_dates_in_another_order_are_read_as_declared() -> None:
     same = fit(["2025-04-03", "2025-05-12"])
     first, second = applied(fitted, ["03/04/2025"]), applied(same, ["2025-04-03"])
     assert first.tobytes() == second.tobytes()
+
+
+def test_dates_that_are_written_in_several_ways_are_the_same_dates() -> None:
+    """Of 03/04/2025 other cells of the training rows tell that the day comes first."""
+    iso = fit([f"2025-04-{n:02}" for n in range(1, 29)])
+    mixed = fit([f"2025-04-{n:02}" if n % 2 else f"{n:02}/04/2025" for n in range(1, 29)])
+    days = np.array([applied(iso, ["2025-04-03"]), applied(mixed, ["03/04/2025"])])
+    assert days[0].tobytes() == days[1].tobytes()
+    with pytest.raises(InputError, match="expected a date such as 2025-01-31 or 31/01/2025, as"):
+        applied(mixed, ["04/31/2025"])
+
+
+def test_numbers_that_people_write_are_the_numbers_that_programs_write() -> None:
+    plain = fit(["1234.5", "0.5", "99"])
+    for written, declared in (
+        (["1.234,5", "0,5", "99"], None),
+        (["1,234.5", "0.5", "99"], None),
+        (["1 234,5", "0,5", "99"], "standard:comma"),
+    ):
+        fitted = fit(written, declared)
+        assert (
+            applied(fitted, written).tobytes() == applied(plain, ["1234.5", "0.5", "99"]).tobytes()
+        )
+    with pytest.raises(InputError, match="expected a number with a decimal comma, as in"):
+        applied(fitted, ["1.5"])
+    thousands = [f"{n},250" for n in range(1, 30)]
+    assert fit(thousands, "standard:point").centre == 15_250  # pyright: ignore
+    assert fit(thousands, "standard:comma").centre == 15.25  # pyright: ignore
 
 
 def test_a_column_that_is_missing_at_prediction_is_named() -> None:
@@ -232,3 +270,37 @@ def test_treatments_are_declared_by_column(csv) -> None:
         load(DataSpec(path=path, label="ill", prepare={"town": "drop"}), 0)
     with pytest.raises(InputError, match=r'data\.prepare\.city = "hot": .*nearest is \'onehot\''):
         DataSpec(path=path, label="ill", prepare={"city": "hot"})
+
+
+def test_levels_rank_in_the_order_that_is_declared() -> None:
+    """By frequency, mid would come first. A level that is not declared takes the median."""
+    values = ["mid"] * 6 + ["low"] * 3 + ["high"] * 2 + ["", "huge"]
+    declared = {"pain": "ordinal: low | mid|high"}
+    fitted = Preprocessing.fit({"pain": values}, np.arange(len(values)), "t.csv", declared)
+    fitted = msgspec.json.decode(fitted.json(), type=Preprocessing)
+    assert fitted.names == ("pain", "pain is empty")
+    remarks = Remarks()
+    cells = {"pain": ["low", "mid", "high", "", "huge"]}
+    x = fitted.features(cells, "t.csv", remarks)
+    low, mid, high, gap, huge = x[:, 0].tolist()
+    assert high - mid == pytest.approx(mid - low)
+    assert low < mid < high
+    assert gap == huge == mid
+    assert x[:, 1].tolist() == [0, 0, 0, 1, 0]
+    assert remarks.new["pain"] == 1
+
+
+def test_a_declared_order_of_numbers_counts_10_after_2() -> None:
+    values = ["10", "2", "1", "2.0"]
+    fitted = Preprocessing.fit({"x": values}, np.arange(4), "t.csv", {"x": "ordinal:1|2|10"})
+    ten, two, one, again = fitted.features({"x": values}, "t.csv")[:, 0].tolist()
+    assert one < two < ten
+    assert two == again
+
+
+def test_a_declared_order_that_cannot_be_is_refused() -> None:
+    for wrong in ("ordinal:low", "ordinal:low|low", "ordinal:low||high"):
+        with pytest.raises(InputError, match=r"data\.prepare\.x = .*two levels or more"):
+            check_treatment(wrong, "data.prepare.x")
+    with pytest.raises(InputError, match=r"none of the levels .*\(a, b\); it holds high, low"):
+        Preprocessing.fit({"x": ["low", "high"]}, np.arange(2), "t.csv", {"x": "ordinal:a|b"})

@@ -13,8 +13,11 @@ import numpy as np
 import pytest
 import torch
 
-from colonnade.data import DataSpec, load
+from colonnade.data import DataSpec, load, table_files
+from colonnade.data.preprocessing.cells import words
 from colonnade.data.preprocessing.fitted import Standard
+from colonnade.data.row_splits import SplitBy
+from colonnade.data.table_files import read_columns
 from colonnade.errors import InputError
 
 GOOD = "age,sugar,city,outcome\n" + "".join(
@@ -81,7 +84,11 @@ def test_a_file_that_changed_is_read_again(npz) -> None:
     [
         ("a,b,y\n1,2,0\n-inf,3,1\n", None, ["column 'a'", "data row 2 is infinite"]),
         ("a,b,y\n1,2,0\n2,3\n", None, ["data row 2 has 2 values", "3 columns"]),
-        ("a,b,y\n1,2,0\n2,3,\n", None, ["label column 'y'", "data row 2 has no label"]),
+        (
+            "a,b,y\n1,2,0\n2,3,\n",
+            None,
+            ["label column 'y' is empty in 1 of 2 rows, first in data row 2"],
+        ),
         ("a,b,y\n1,2,0\n2,3,0\n", None, ["label column 'y'", "one class only"]),
         ("a,b,z\n1,2,0\n2,3,1\n", None, ["no column 'y'", "data.label", "nearest"]),
         ("y\n0\n1\n", None, ["no column beside the label"]),
@@ -163,7 +170,10 @@ HOLE = np.array([[1.0, 2.0], [3.0, np.nan], [np.inf, 4.0], [5.0, 6.0]])
         ({"x": X[:0], "y": Y[:0]}, ["'x' is empty"]),
         ({"x": X[:, 0], "y": Y}, ["'x' has shape (4,)"]),
         ({"x": X, "y": np.zeros(4)}, ["one class only"]),
-        ({"x": X, "y": np.array([0, 1, np.nan, 0])}, ["'y'", "data row 3 has no label"]),
+        (
+            {"x": X, "y": np.array([0, 1, np.nan, 0])},
+            ["'y' is empty in 1 of 4 rows, first in data row 3"],
+        ),
         ({"x": X, "y": Y, "feature_names": np.array(["a"])}, ["feature_names", "2 different"]),
     ],
 )
@@ -177,7 +187,10 @@ def test_bad_arrays_are_refused_by_name(npz: Callable, arrays, words) -> None:
     ("columns", "words"),
     [
         ({"a": [1.0, 2.0, 3.0], "y": [0, 1, None]}, ["label column 'y'", "data row 3"]),
-        ({"a": [1.0, 2.0], "y": ["u", None]}, ["label column 'y'", "data row 2 has no label"]),
+        (
+            {"a": [1.0, 2.0], "y": ["u", None]},
+            ["label column 'y' is empty in 1 of 2 rows, first in data row 2"],
+        ),
         ({"a": [], "y": []}, ["is empty"]),
     ],
 )
@@ -250,7 +263,7 @@ def test_whole_numbers_are_numbers_to_predict_if_the_user_says_so(tmp_path: Path
     ("labels", "words"),
     [
         (["1.5", "high", "2.5"], ["'target', data row 2 is no number", "'high'"]),
-        (["1.5", "", "2.5"], ["'target', data row 2 has no label"]),
+        (["1.5", "", "2.5"], ["'target' is empty in 1 of 3 rows, first in data row 2"]),
         (["7", "7", "7"], ["'target' holds one number only (7)"]),
     ],
 )
@@ -276,3 +289,132 @@ def test_a_metric_that_is_not_for_the_label_is_refused_with_those_that_are(
     path = labelled(tmp_path, labels)
     with pytest.raises(InputError, match=message):
         load(DataSpec(path=str(path), label="target", **keys), 0)
+
+
+@pytest.mark.parametrize("between", [";", "\t", "|"])
+def test_values_may_be_separated_as_spreadsheets_of_many_countries_do(between: str, csv) -> None:
+    rows = [["age", "cost", "y"], *([str(20 + n), f"{n},5", "ab"[n % 2]] for n in range(30))]
+    path = csv("\ufeff" + "\r\n".join(between.join(row) for row in rows) + "\r\n")
+    assert read_columns(Path(path))["cost"][:2] == ("0,5", "1,5")
+    assert load(DataSpec(path=path, label="y", parties=2), 0).widths == (1, 1)
+
+
+def nested(path: Path) -> str:
+    """A table with columns whose types are no cells."""
+    polars = pytest.importorskip("polars")
+    columns: dict[str, Any] = {
+        "tags": [[n] for n in range(20)],
+        "place": [{"north": n} for n in range(20)],
+        "photo": [b"\xff"] * 20,
+        "stay": polars.Series([n * 1_500_000 for n in range(20)], dtype=polars.Duration("us")),
+        "age": list(range(20)),
+        "outcome": [n % 2 for n in range(20)],
+    }
+    fixed = polars.Series([[n, n] for n in range(20)], dtype=polars.Array(polars.Int64, 2))
+    return parquet(path, {**columns, "pair": fixed})
+
+
+def test_columns_whose_types_are_no_cells_are_left_out_and_named(tmp_path: Path) -> None:
+    path = nested(tmp_path / "table.parquet")
+    data = load(DataSpec(path=path, label="outcome", parties=1), 0)
+    assert data.widths == (2,), "stay in seconds, and age"
+    (note,) = (note for note in data.notes if "left out" in note)
+    for told in ("tags (nested (lists))", "place (nested (records))", "photo (bytes)"):
+        assert told in note
+    stay, _ = (one for one in data.scalers[0].columns if one.width)  # pyright: ignore
+    assert isinstance(stay, Standard)
+    assert 0 < stay.centre < 20 * 1.5
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"columns": {"clinic": ["age", "tags"]}, "label": "outcome"},
+        {"label": "tags"},
+        {"label": "outcome", "prepare": {"tags": "onehot"}},
+        {"label": "outcome", "split_by": SplitBy(group="tags")},
+    ],
+)
+def test_a_column_of_lists_that_is_asked_for_by_name_is_refused(
+    tmp_path: Path, asked: dict[str, Any]
+) -> None:
+    message = complaint(path=nested(tmp_path / "table.parquet"), **asked)
+    assert re.search(r"table\.parquet: column 'tags' .* nested \(lists\).*data\.query", message)
+
+
+def test_a_type_that_polars_cannot_read_is_told_in_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    polars = pytest.importorskip("polars")
+    path = nested(tmp_path / "table.parquet")
+
+    def panic(_: object) -> None:
+        raise polars.exceptions.PanicException("called `Result::unwrap()` on an `Err` value")
+
+    monkeypatch.setattr(polars, "read_parquet_schema", panic)
+    assert re.search(r"type that polars cannot read.*data\.query", complaint(path=path, label="y"))
+
+
+def test_whole_numbers_of_64_bits_stay_exact_as_labels_and_ids(tmp_path: Path) -> None:
+    """2^53 and 2^53 + 1 are one float64."""
+    polars = pytest.importorskip("polars")
+    large = [2**53, 2**53 + 1, 2**63 - 1]
+    columns = {
+        "signed": large,
+        "gaps": [*large[:2], None],
+        "unsigned": polars.Series([2**64 - 1, 2**64 - 2, 0], dtype=polars.UInt64),
+        "wide": polars.Series([2**70, 2**70 + 1, 0], dtype=polars.Int128),
+        "small": [1, 2, None],
+    }
+    found = read_columns(Path(parquet(tmp_path / "table.parquet", columns)))
+    assert words(found["signed"]) == [str(n) for n in large]
+    assert words(found["gaps"]) == [str(2**53), str(2**53 + 1), ""]
+    assert words(found["unsigned"]) == [str(2**64 - 1), str(2**64 - 2), "0"]
+    assert words(found["wide"]) == [str(2**70), str(2**70 + 1), "0"]
+    assert words(found["small"]) == ["1", "2", ""]
+
+
+def test_a_large_csv_file_has_the_cells_of_a_small_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Separators, quotes, line breaks in cells, leading zeros, spaces and gaps."""
+    pytest.importorskip("duckdb")
+    path = tmp_path / "table.csv"
+    lines = ['\ufeffwho;"what; is"', '1;"x;\ny"', "007; spaces ", '3;"says ""no"""', "NA;", ""]
+    path.write_text("\n".join(lines), encoding="utf-8")
+    small = {name: list(column) for name, column in read_columns(path).items()}
+    monkeypatch.setattr(table_files, "LARGE", 0)
+    with table_files.opened(path, None, tmp_path / "party") as columns:
+        assert isinstance(columns, table_files.ParquetColumns)
+        assert {name: list(columns[name]) for name in columns} == small
+    assert not list((tmp_path / "party").iterdir())
+    for content, why in {
+        b"a,b\n1,2\n3\n": r"Line: 3: Expected Number of Columns: 2 Found: 1",
+        b"a,b\n1,\xff\n": r"(Line: 2: Invalid unicode|can't decode byte)",
+        b"a,a\n1,2\n": "names column 'a' twice",
+    }.items():
+        path.write_bytes(content)
+        with (
+            pytest.raises(InputError, match=rf"table\.csv: .*{why}") as told,
+            table_files.opened(path, None, tmp_path / "party"),
+        ):
+            pass
+        assert "\n" not in str(told.value)
+
+
+def test_gigabytes_of_text_count_as_large_and_few_rows_are_read_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By cells of 8 bytes the table would be small."""
+    rng = np.random.default_rng(0)
+    texts = [rng.bytes(500).hex() for _ in range(300)]
+    path = Path(parquet(tmp_path / "table.parquet", {"note": texts, "x": list(range(300))}))
+    monkeypatch.setattr(table_files, "LARGE", 300 * 2 * 8)
+    monkeypatch.setattr(table_files, "CHUNK", 2**14)
+    with table_files.opened(path, None, tmp_path) as columns:
+        assert isinstance(columns, table_files.ParquetColumns)
+        assert columns.part(["note"]) * 500 <= 2**14
+        rows = rng.permutation(300)[:50]
+        assert columns.take("note", rows) == [texts[row] for row in rows]
+        parts = [part["note"] for part in columns.chunks(["note", "x"])]
+        assert [text for part in parts for text in part] == texts

@@ -15,6 +15,7 @@ from colonnade.common.metric_names import Weights, check_metric
 from colonnade.data import datasets, mapping, partition, tables
 from colonnade.data.catalogue import Split
 from colonnade.data.noisy import with_noise
+from colonnade.data.overlap import overlapping
 from colonnade.data.partition import ClientColumns, Partition, Rows, VerticalData
 from colonnade.data.preprocessing import Preprocessing, Remarks
 from colonnade.data.raw import Array, Raw, check_finite, idle_note, label_notes
@@ -53,7 +54,8 @@ def load(spec: DataSpec, seed: int, source: Source | None = None) -> VerticalDat
         parties=len(parts.parts),
         given=_given(raw, spec, seed),
     )
-    data = _distribute(raw, parts, chosen, _unheld(raw, parts), spec.scale)
+    chosen, shared = overlapping(chosen, spec, parts.clients, len(raw.y), seed)
+    data = _distribute(raw, parts, chosen, (*_unheld(raw, parts), *shared), spec.scale)
     if spec.noisy:
         data = with_noise(data, spec.noisy, seed)
     return replace(data, metric=spec.metric, weights=spec.weights)
@@ -158,8 +160,8 @@ def _distribute(
     held = [part.take(raw.x) for part in parts.parts]
     alone = chosen.extra or [np.arange(0)] * len(held)
     scalers = tuple(
-        _scaler(part, x, np.concatenate([chosen.train, extra]), raw.pixel_max, scale)
-        for part, x, extra in zip(parts.parts, held, alone, strict=True)
+        _scaler(part, x, np.concatenate([_own(chosen, i), alone[i]]), raw.pixel_max, scale)
+        for i, (part, x) in enumerate(zip(parts.parts, held, strict=True))
     )
     seen = {client: Remarks() for client in parts.clients}
 
@@ -173,7 +175,12 @@ def _distribute(
 
     def rows(which: Indices) -> Rows:
         x = tuple(scaled(which, i) for i in range(len(held)))
-        return Rows(x, torch.from_numpy(raw.y[which]))
+        whole = Rows(x, torch.from_numpy(raw.y[which]))
+        return (
+            whole
+            if chosen.held is None
+            else whole.only_held(torch.from_numpy(chosen.held[:, which]))
+        )
 
     train, validation, test = map(rows, (chosen.train, chosen.validation, chosen.test))
     extra = tuple(scaled(which, i) for i, which in enumerate(chosen.extra))
@@ -200,6 +207,12 @@ def _distribute(
         partition=parts,
         scalers=scalers,
     )
+
+
+def _own(chosen: RowSplit, client: int) -> Indices:
+    """The training rows that a client has."""
+    train = chosen.train
+    return train if chosen.held is None else train[chosen.held[client, train]]
 
 
 def _unheld(raw: Raw, parts: Partition) -> tuple[str, ...]:

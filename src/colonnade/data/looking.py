@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import msgspec
 import numpy as np
 
+from colonnade.common.seeds import numpy_stream
 from colonnade.common.text import first_of, nearest
-from colonnade.data.preprocessing import cells
+from colonnade.data.preprocessing import Preprocessing, cells
 from colonnade.data.preprocessing.cells import Column
 from colonnade.data.preprocessing.fitted import (
     AnyFitted,
@@ -22,11 +25,14 @@ from colonnade.data.preprocessing.fitted import (
     Quantile,
     Standard,
 )
-from colonnade.data.preprocessing.fitting import Unfit, fit_column
-from colonnade.data.table_files import opened, row_count
+from colonnade.data.preprocessing.fitting import Unfit, fit_column, has_codes
+from colonnade.data.raw import unlabelled
+from colonnade.data.sql import Query
+from colonnade.data.table_files import ParquetColumns, opened, row_count
 from colonnade.errors import InputError
 
 SHOWN = 5  # levels that are named
+SAMPLE = 10**5  # rows of a large table that are looked at
 
 
 class Look(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,68 +52,129 @@ class Looked(msgspec.Struct, frozen=True, kw_only=True):
     rows: int
     width: int
     columns: list[Look]
+    sample: int | None = None  # so many rows were looked at; None: all
+    fitted: bool = False  # on the training rows of a training that has begun; else on all rows
 
 
-def look(
-    path: Path,
-    query: str | None = None,
-    *,
-    label: str | None = None,
-    key: str | None = None,
-    declared: Mapping[str, str] | None = None,
-) -> Looked:
-    """All rows count here; in a training, the treatment is chosen from the training rows."""
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """A table, and what its owner says of it."""
+
+    path: Path
+    query: Query | None = None
+    label: str | None = None
+    key: str | None = None
+    divider: str | None = None  # the column that rows are split by
+    only: list[str] | None = None  # the columns that are used; None: all
+    declared: Mapping[str, str] = {}
+
+    @property
+    def known(self) -> dict[str | None, str]:
+        """Columns that are no features, and what they are."""
+        return {self.divider: "split", self.label: "label", self.key: "key"}
+
+
+def look(wanted: Wanted, fitted: Preprocessing | None = None) -> Looked:
+    """What a training does with each column, if it has all rows for training rows; or `fitted`,
+    what a training has made of them."""
+    path = wanted.path
     with (
         tempfile.TemporaryDirectory(prefix="colonnade-") as folder,
-        opened(path, query, Path(folder)) as columns,
+        opened(path, wanted.query, Path(folder)) as columns,
     ):
-        for option, name in (("--label", label), ("--key", key)):
+        for option, name in (("label", wanted.label), ("key", wanted.key)):
             if name is not None and name not in columns:
                 near = nearest(name, list(columns))
-                raise InputError(f"{path}: no column {name!r}, which {option} names{near}.")
-        known = {label: "label", key: "key"}
-        rows = np.arange(row_count(columns))
-        found = list(_looks(columns, rows, str(path), known, declared or {}))
-    width = sum(one.width for one in found)
-    return Looked(path=str(path), rows=len(rows), width=width, columns=found)
+                raise InputError(
+                    f"{path}: no column {name!r}, which is named as the {option}{near}."
+                )
+        before = {} if fitted is None else {column.name: column for column in fitted.columns}
+        rows = row_count(columns)
+        sample = _sample(columns)
+        found = [
+            _look(name, columns[name] if sample is None else sample(name), wanted, before.get(name))
+            for name in columns
+        ]
+    return Looked(
+        path=str(path),
+        rows=rows,
+        width=sum(one.width for one in found),
+        columns=found,
+        fitted=fitted is not None,
+        sample=None if sample is None else min(rows, SAMPLE),
+    )
 
 
-def _looks(
-    columns: Mapping[str, Column],
-    rows: np.ndarray,
-    source: str,
-    known: Mapping[str | None, str],
-    declared: Mapping[str, str],
-) -> Iterator[Look]:
-    for name in columns:
-        values = columns[name]
-        texts = cells.words(values)
-        counts = len({text for text in texts if text})
-        facts = {"name": name, "values": counts}
-        if name in known:
-            empty = sum(not text for text in texts)
-            yield Look(**facts, kind=known[name], gaps=empty, treatment="no feature", width=0)
-            continue
-        try:
-            fitted = fit_column(name, values, rows, source, declared.get(name))
-        except Unfit as error:
-            yield Look(
-                **facts,
-                kind="mixed",
-                gaps=sum(not text for text in texts),
-                treatment="refused",
-                width=0,
-                detail=str(error).removeprefix(f"{source}: "),
-            )
-            continue
-        yield Look(
-            **facts,
-            kind=kind_of(fitted, values),
-            gaps=_gaps(fitted, values, texts),
-            treatment="left out" if isinstance(fitted, Drop) else fitted.treatment,
-            width=fitted.width,
-            detail=detail_of(fitted),
+def _sample(columns: Mapping[str, Column]) -> Callable[[str], Column] | None:
+    """How a column of a large table is read: some rows, drawn by a fixed seed. None: as a whole."""
+    if not isinstance(columns, ParquetColumns):
+        return None
+    drawn = numpy_stream(0, "look").choice(columns.rows, min(columns.rows, SAMPLE), replace=False)
+    rows = np.sort(drawn)
+    return lambda name: columns.take(name, rows)
+
+
+def _look(name: str, values: Column, wanted: Wanted, fitted: AnyFitted | None) -> Look:
+    if isinstance(values, cells.Unusable):
+        return _look_unusable(name, values, wanted)
+    texts = cells.words(values)
+    different = Counter(text for text in texts if text)
+    empty = len(texts) - different.total()
+    told = partial(Look, name=name, values=len(different))
+    unused = partial(told, gaps=empty, treatment="no feature", width=0)
+    if name in wanted.known:
+        kind = wanted.known[name]
+        if kind == "label" and empty:
+            why = unlabelled(np.array([not text for text in texts]), name)
+            return told(kind=kind, gaps=empty, treatment="refused", width=0, detail=why)
+        return unused(kind=kind, detail=_named_detail(kind, different))
+    if wanted.only is not None and name not in wanted.only:
+        return unused(kind="", detail="not used")
+    source = str(wanted.path)
+    try:
+        fitted = fitted or fit_column(
+            name, values, np.arange(len(texts)), source, wanted.declared.get(name)
         )
+    except Unfit as error:
+        why = str(error).removeprefix(f"{source}: ")
+        return told(kind="mixed", gaps=empty, treatment="refused", width=0, detail=why)
+    return told(
+        kind=kind_of(fitted, values),
+        gaps=_gaps(fitted, values, texts),
+        treatment="left out" if isinstance(fitted, Drop) else fitted.treatment,
+        width=fitted.width,
+        detail=_key_perhaps(name, values, fitted, wanted) + detail_of(fitted),
+    )
+
+
+def _look_unusable(name: str, values: cells.Unusable, wanted: Wanted) -> Look:
+    """A column whose type gives no cells; an error if it is asked for by name."""
+    declared = wanted.declared.get(name, "drop")
+    if name in wanted.known or name in (wanted.only or ()) or declared != "drop":
+        raise values.refused()
+    used = wanted.only is None
+    return Look(
+        name=name,
+        kind="",
+        gaps=0,
+        values=0,
+        treatment="left out" if used else "no feature",
+        width=0,
+        detail=values.what if used else "not used",
+    )
+
+
+def _key_perhaps(name: str, values: Column, fitted: AnyFitted, wanted: Wanted) -> str:
+    if wanted.key is not None or not isinstance(fitted, Drop) or not has_codes(values):
+        return ""
+    return f"leading zeros: may be a key (--key {name}); "
+
+
+def _named_detail(kind: str, different: Counter[str]) -> str:
+    """Of a key, how many rows it does not tell apart; of a label or a split, its values."""
+    if kind != "key":
+        return first_of(sorted(different), SHOWN)
+    twice = sum(count > 1 for count in different.values())
+    return f"{twice:,} of them in more than one row" if twice else ""
 
 
 def _gaps(fitted: AnyFitted, values: Column, texts: list[str]) -> int:
@@ -121,7 +188,8 @@ def _gaps(fitted: AnyFitted, values: Column, texts: list[str]) -> int:
 
 def kind_of(fitted: AnyFitted, values: Column) -> str:
     if isinstance(fitted, Drop):
-        return "number" if cells.numbers(values) is not None and fitted.why != "empty" else "text"
+        known = cells.numbers(values) is not None and not has_codes(values)
+        return "number" if known and fitted.why != "empty" else "text"
     if isinstance(fitted, Boolean):
         return "yes/no"
     if isinstance(fitted, Standard):
@@ -137,16 +205,22 @@ def detail_of(fitted: AnyFitted) -> str:
         case OneHot():
             rare = f"; {len(fitted.rare):,} rare ones are 'other'" if fitted.rare else ""
             return f"{first_of(fitted.levels, SHOWN)}{rare}"
+        case Ordinal(declared=True):
+            return f"in this order: {first_of(fitted.levels, SHOWN)}"
         case Ordinal():
             return f"{len(fitted.levels):,} levels by frequency, {first_of(fitted.levels, 2)}"
         case Date():
-            parts = "days, time of year, day of week"
-            return parts + (", time of day" if fitted.clock else "")
+            parts = "days, time of year, day of week" + (", time of day" if fitted.clock else "")
+            return f"{parts}; written as {cells.written_as(fitted.pattern)}"
         case Quantile():
-            return f"heavy tail; ranks, median {fitted.fill:.4g}"
+            return f"heavy tail; ranks, median {fitted.fill:.4g}{_written(fitted)}"
         case Boolean():
             return ""
         case Standard():
             if fitted.spread == 1.0 and fitted.fill == fitted.centre:
                 return "one value only: says nothing"
-            return f"mean {fitted.centre:.4g}, deviation {fitted.spread:.4g}"
+            return f"mean {fitted.centre:.4g}, deviation {fitted.spread:.4g}{_written(fitted)}"
+
+
+def _written(fitted: Standard) -> str:
+    return f"; with a decimal {fitted.mark}" if fitted.mark else ""

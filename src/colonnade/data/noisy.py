@@ -32,7 +32,8 @@ def with_noise(data: VerticalData, noisy: Mapping[str, float], seed: int) -> Ver
 
     def rows(part: str) -> Rows:
         known: Rows = getattr(data, part)
-        return replace(known, x=disturbed(known.x, part))
+        found = replace(known, x=disturbed(known.x, part))
+        return found if known.held is None else found.only_held(known.held)
 
     told = ", ".join(f"{party} (standard deviation {sd:g})" for party, sd in noisy.items())
     return replace(

@@ -37,9 +37,16 @@ class Rows:
 
     x: tuple[Tensor, ...]  # one [rows, width_i] float32 per client
     y: Tensor  # [rows] int64, 0..classes-1; float64 where the label is a number
+    # Which rows each client has: [clients, rows] bool; None: all. What it lacks is zeros in x.
+    held: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.y)
+
+    def only_held(self, held: Tensor) -> Rows:
+        """These rows as far as each client has them."""
+        x = tuple(own * mine[:, None] for own, mine in zip(self.x, held, strict=True))
+        return Rows(x, self.y, held)
 
 
 @dataclass(frozen=True)
@@ -101,12 +108,18 @@ class VerticalData:
     def widths(self) -> tuple[int, ...]:
         return tuple(x.shape[1] for x in self.train.x)
 
+    @property
+    def partial(self) -> bool:
+        """Whether clients may lack some of the rows."""
+        return any(part.held is not None for part in (self.train, self.validation, self.test))
+
     def only(self, clients: Sequence[str]) -> VerticalData:
         """As if the other clients were not there; in the order of all."""
         which = [i for i, client in enumerate(self.clients) if client in clients]
 
         def rows(part: Rows) -> Rows:
-            return Rows(tuple(part.x[i] for i in which), part.y)
+            held = None if part.held is None else part.held[which]
+            return Rows(tuple(part.x[i] for i in which), part.y, held)
 
         whole = self.partition
         return replace(
@@ -126,7 +139,7 @@ class VerticalData:
         """Of all rows, as they are split and scaled: the same for equal data."""
         digest = hashlib.sha256(repr((self.clients, self.classes, self.shapes)).encode())
         parts = (self.train, self.validation, self.test)
-        tensors = [t for part in parts for t in (*part.x, part.y)]
+        tensors = [t for part in parts for t in (*part.x, part.y, part.held) if t is not None]
         for tensor in (*tensors, *self.extra):
             digest.update(tensor.contiguous().numpy().data)
         return digest.hexdigest()[:32]

@@ -119,11 +119,12 @@ def encode_labels(
         raise InputError(f"{source}: has no data rows.")
     if values.dtype.kind in "US":
         values = np.char.strip(values.astype(str))
-        refuse(values == "", values, "has no label")
+        _refuse_unlabelled(values == "", source, column, rows)
         values = _as_numbers(values)
     if values.dtype.kind == "f":
         numbers = values.astype(np.float64)
-        refuse(~np.isfinite(numbers), values, "has no label")
+        _refuse_unlabelled(np.isnan(numbers), source, column, rows)
+        refuse(np.isinf(numbers), values, "is no label")
         fractions = numbers != np.round(numbers)
         if goal is None and fractions.any():
             goal = "number"
@@ -306,6 +307,24 @@ def _as_numbers(texts: Array) -> Array:
         return texts.astype(np.float64)
     except ValueError:
         return texts
+
+
+def _refuse_unlabelled(
+    empty: NDArray[np.bool_], source: str, column: str, rows: NDArray[np.int64] | None
+) -> None:
+    if empty.any():
+        raise InputError(f"{source}: {unlabelled(empty, column, rows)}")
+
+
+def unlabelled(empty: NDArray[np.bool_], column: str, rows: NDArray[np.int64] | None = None) -> str:
+    """That some rows have no label, and what to do. `rows`: which rows of the file these are."""
+    place = int(np.argmax(empty))
+    row = place if rows is None else int(rows[place])
+    return (
+        f"label column {column!r} is empty in {int(empty.sum()):,} of {len(empty):,} rows, first "
+        f"in data row {row + 1} ({COUNTING}); a model is trained and tested on rows with a label. "
+        "Leave the others out of the file, or out of the result of data.query."
+    )
 
 
 def _refuse(

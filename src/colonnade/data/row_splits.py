@@ -105,8 +105,8 @@ def _moments(values: Column, where: str) -> NDArray[np.float64]:
         numbers = cells.numbers(values)
         if numbers is None:
             raise InputError(
-                f"{where} holds neither dates that are all written alike, such as 2025-01-31, nor "
-                "numbers; split_by.time needs one of them."
+                f"{where} holds neither numbers nor dates whose meaning is clear, such as "
+                "2025-01-31; split_by.time needs one of them."
             )
         found = numbers
     _refuse_gaps(np.isnan(found), where, "a time")

@@ -19,7 +19,8 @@ class RowSplit:
     train: Indices
     validation: Indices
     test: Indices
-    extra: tuple[Indices, ...] = ()  # per party; empty unless `labelled` was asked for
+    extra: tuple[Indices, ...] = ()  # per party; empty unless `labelled` or `overlap` gave some
+    held: NDArray[np.bool_] | None = None  # [parties, all rows there are]; None: all have all
 
 
 def split_rows(
@@ -93,6 +94,8 @@ def cut(
     order: its first rows are of the classes whose share was complete first."""
     shuffled = random.permutation(rows)
     labels = y[shuffled]
+    if not len(labels) or (labels == labels[0]).all():  # rows by the million, in a federation
+        return shuffled[:count].copy(), shuffled[count:].copy()
     chosen = np.zeros(len(shuffled), dtype=bool)
     classes, sizes = np.unique(labels, return_counts=True)
     for label, quota in zip(classes, _quotas(sizes, count), strict=True):

@@ -11,7 +11,7 @@ from colonnade.common.metric_names import GoalName, MetricName, Weights
 from colonnade.data.catalogue import Split, entry
 from colonnade.data.preprocessing.fitting import check_treatment
 from colonnade.data.row_splits import SplitBy
-from colonnade.data.sql import DATABASES
+from colonnade.data.sql import DATABASES, Query
 from colonnade.errors import InputError
 
 
@@ -34,6 +34,7 @@ class DataSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     dataset: str | None = None
     path: str | None = None
     query: str | None = None  # SQL over the file in `path`, whose result is the table
+    attach: dict[str, str] = {}  # name in the query → a database file
     label: str | None = None  # the label column of a table
     columns: dict[str, list[str]] | None = None  # party → names of its columns
     parties: int | None = None  # default: the data set's own; 2 for own files
@@ -50,6 +51,15 @@ class DataSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     weights: Weights | None = None  # of classes, in the loss
     scale: PixelScale | None = None  # of pixels, which lie between 0 and 1 without it
     noisy: dict[str, float] = {}  # party → standard deviation of noise on its scaled columns
+    # Share of the training and validation rows that each party has, drawn at random; and of the
+    # test rows. Not set: all.
+    overlap: float | None = None
+    test_overlap: float | None = None
+    partial: bool = False  # train on rows that some party lacks, too; it is absent there
+
+    @property
+    def sql(self) -> Query | None:
+        return Query.of(self.query, self.attach)
 
     @property
     def number(self) -> bool:
@@ -68,6 +78,7 @@ class DataSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
                 raise InputError(f"data.{key} = {value}: must be at least 1.")
         for key in ("test", "validation"):
             check_share(key, getattr(self, key))
+        self._check_overlap()
         self._check_table()
         for party, deviation in self.noisy.items():
             if not 0 < deviation < math.inf:
@@ -82,6 +93,22 @@ class DataSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         if self.columns is not None:
             _check_columns(self.columns, self.parties, self.split)
 
+    def _check_overlap(self) -> None:
+        for key in ("overlap", "test_overlap"):
+            value = getattr(self, key)
+            if value is not None and not 0 < value <= 1:
+                raise InputError(f"data.{key} = {value:g}: must be a share above 0, up to 1.")
+        if self.partial and self.overlap is None:
+            raise InputError(
+                "data.partial: is about rows that some party lacks, and here every party has all; "
+                "give data.overlap, e.g. 0.8, or leave it out."
+            )
+        if self.overlap is not None and self.labelled is not None:
+            raise InputError(
+                "data.overlap: rows that not every party has are those that data.labelled would "
+                "draw; leave one of the two out."
+            )
+
     def _check_table(self) -> None:
         for key in ("label", "query", "split_by", "prepare"):
             if getattr(self, key) and not _is_table(self.path):
@@ -89,6 +116,7 @@ class DataSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
                     f"data.{key}: is for a table in data.path: a CSV or Parquet file, or a "
                     "database."
                 )
+        Query.of(self.query, self.attach)
         if self.split_by is not None and self.split_by.party is not None:
             raise InputError("data.split_by.party: is for federations; leave it out.")
         for column, treatment in self.prepare.items():

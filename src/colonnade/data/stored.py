@@ -30,7 +30,10 @@ class FeatureFile:
 
     def take(self, places: NDArray[np.int64]) -> Tensor:
         size, file = 4 * self.shape[1], self._file.fileno()
-        data = bytearray().join(os.pread(file, size, size * place) for place in places.tolist())
+        none = bytes(size)
+        data = bytearray().join(
+            none if place < 0 else os.pread(file, size, size * place) for place in places.tolist()
+        )
         if len(data) != size * len(places):
             raise InputError(f"{self.path}: is shorter than it was; start over with --fresh.")
         found = np.frombuffer(data, dtype=np.float32)
@@ -38,7 +41,7 @@ class FeatureFile:
 
 
 class StoredRows:
-    """Some rows of a file, in some order: [rows, width]."""
+    """Some rows of a file, in some order: [rows, width]. The place -1 is a row of zeros."""
 
     def __init__(self, file: FeatureFile, places: NDArray[np.int64]) -> None:
         self.file, self.places = file, places

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +11,10 @@ import numpy as np
 from colonnade.common.metric_names import GoalName
 from colonnade.common.text import nearest
 from colonnade.data import mapping
-from colonnade.data.preprocessing.cells import Column
+from colonnade.data.preprocessing.cells import Column, Unusable
 from colonnade.data.raw import Raw, class_note, encode_labels, from_arrays, idle_note
 from colonnade.data.spec import DataSpec
+from colonnade.data.sql import Query
 from colonnade.data.table import Table
 from colonnade.data.table_files import read_arrays, read_columns, stamp
 from colonnade.errors import InputError
@@ -21,30 +23,30 @@ from colonnade.errors import InputError
 def read(spec: DataSpec) -> Raw:
     """The rows of a file; of a table, only the columns that `columns` names, if it is given."""
     path = Path(spec.path or "").expanduser()
-    changed = stamp(path, spec.query)
+    changed = stamp(path, spec.sql)
     if path.suffix.lower() == ".npz":
         return _npz(path, changed, path.stem, spec.goal)
     if spec.label is None:
         raise InputError(f"{path}: data.label must name the column that holds the labels.")
-    return _raw(_columns(path, changed, spec.query), path, spec, spec.label)
+    return _raw(_columns(path, changed, spec.sql), path, spec, spec.label)
 
 
 def read_npz(path: Path, name: str, goal: GoalName | None = None) -> Raw:
-    return _npz(path, path.stat().st_mtime_ns, name, goal)
+    return _npz(path, (path.stat().st_mtime_ns,), name, goal)
 
 
 # A grid of runs reads the same file once per seed; the time stamp notices a changed file.
 @functools.lru_cache(maxsize=4)
-def _npz(path: Path, stamp: int, name: str, goal: GoalName | None) -> Raw:
+def _npz(path: Path, stamp: tuple[int, ...], name: str, goal: GoalName | None) -> Raw:
     return from_arrays(read_arrays(path), str(path), name, goal)
 
 
 @functools.lru_cache(maxsize=4)
-def _columns(path: Path, stamp: int, query: str | None) -> dict[str, Column]:
+def _columns(path: Path, stamp: tuple[int, ...], query: Query | None) -> Mapping[str, Column]:
     return read_columns(path, query)
 
 
-def _raw(columns: dict[str, Column], path: Path, spec: DataSpec, label: str) -> Raw:
+def _raw(columns: Mapping[str, Column], path: Path, spec: DataSpec, label: str) -> Raw:
     source, names = str(path), list(columns)
     for key, name in (("label", label), ("split_by", spec.split_by and spec.split_by.name)):
         if name is not None and name not in columns:
@@ -62,6 +64,7 @@ def _raw(columns: dict[str, Column], path: Path, spec: DataSpec, label: str) -> 
                 f"{source}: data.prepare names {name!r}, which is no column that a party holds"
                 f"{near}."
             )
+    _refuse_unusable([columns[name] for name in features if spec.columns])
     labels = np.asarray(columns[label])
     y, classes, cautions = encode_labels(labels, source, label, spec.goal)
     return Raw(
@@ -75,6 +78,13 @@ def _raw(columns: dict[str, Column], path: Path, spec: DataSpec, label: str) -> 
         cautions=cautions,
         divider=columns[spec.split_by.name] if spec.split_by else None,
     )
+
+
+def _refuse_unusable(named: Sequence[Column]) -> None:
+    """Columns that are left out by default are an error where they are named."""
+    for column in named:
+        if isinstance(column, Unusable):
+            raise column.refused()
 
 
 def _features(names: list[str], spec: DataSpec, label: str) -> list[str]:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from colonnade.data import table_files
-from colonnade.data.row_splits import TEST, unpacked_parts
+from colonnade.data.row_splits import TEST, TRAIN, unpacked_parts
 from colonnade.data.stored import StoredRows
 from colonnade.errors import InputError, Unsuited
 from colonnade.federation.agreement.party_file import PartyFile, read_party
@@ -147,6 +147,28 @@ def test_one_party_says_by_time_which_rows_are_for_test(tmp_path: Path) -> None:
     assert whole.rows.split(0).test.tolist() == np.flatnonzero(parts == TEST).tolist()
 
 
+@pytest.mark.parametrize("by", ["group", "column"])
+def test_one_party_says_by_group_or_by_column_which_rows_are_for_test(
+    by: str, tmp_path: Path
+) -> None:
+    write(tmp_path, f'split_by = {{ party = "clinic", {by} = "split" }}')
+    path = tmp_path / "clinic.csv"
+    header, *lines = path.read_text().splitlines()
+    words = {"group": "abcdefgh", "column": ("test", "train", "train", "validation")}[by]
+    ids = [int(line.partition(",")[0]) for line in lines]
+    told = [f"{line},{words[i % len(words)]}" for i, line in zip(ids, lines, strict=True)]
+    path.write_text("\n".join([f"{header},split", *told]) + "\n")
+    found = meet(tmp_path)
+    assert found["clinic"].columns["clinic"] == 4, "the column that splits is no feature"
+    parts = unpacked_parts(found["hospital"].parts or "", ROWS)
+    by_word: dict[str, set[int]] = {}
+    for i, part in zip(sorted(range(ROWS), key=str), parts.tolist(), strict=True):
+        by_word.setdefault(words[i % len(words)], set()).add(part)
+    assert all(len(one) == 1 for one in by_word.values()), "what belongs together stays together"
+    assert by == "group" or by_word["test"] == {TEST}
+    assert {TEST, TRAIN} <= {part for one in by_word.values() for part in one}
+
+
 def test_a_declared_treatment_is_used_and_a_column_that_is_not_there_is_named(
     tmp_path: Path,
 ) -> None:
@@ -171,14 +193,17 @@ def large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table_files, "CHUNK", 100)
 
 
+@pytest.mark.parametrize("name", ["lab", "clinic"])
 def test_a_large_table_gives_the_numbers_of_a_small_one(
-    tmp_path: Path, request: pytest.FixtureRequest
+    name: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
+    """The laboratory's is a Parquet file, that of the clinic a CSV file with gaps and words."""
+    pytest.importorskip("duckdb")
     write(tmp_path)
-    found = meet(tmp_path)["lab"]
-    small = read_own(complete(tmp_path, "lab", found))
+    found = meet(tmp_path)[name]
+    small = read_own(complete(tmp_path, name, found))
     request.getfixturevalue("large")
-    own = read_own(complete(tmp_path, "lab", found))
+    own = read_own(complete(tmp_path, name, found))
     assert isinstance(own.x, StoredRows)
     assert isinstance(small.x, torch.Tensor)
     assert own.ids == small.ids
@@ -236,9 +261,71 @@ def test_a_party_started_again_refuses_a_file_whose_rows_have_changed(tmp_path: 
     assert torch.equal(read_own(clinic).x, before.x)  # pyright: ignore[reportArgumentType]
 
 
+def test_a_party_started_again_names_a_column_that_is_missing_or_new(tmp_path: Path) -> None:
+    write(tmp_path)
+    found = meet(tmp_path)["clinic"]
+    clinic = complete(tmp_path, "clinic", found)
+    read_own(clinic).keep(clinic.folder)
+    (clinic.folder / "checkpoints").mkdir()
+    (clinic.folder / "checkpoints" / "clinic.checkpoint.safetensors").touch()
+    path = tmp_path / "clinic.csv"
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join(line.rpartition(",")[0] for line in lines) + "\n")
+    with pytest.raises(InputError, match=r"column 'city' is missing, which the model was trained"):
+        read_own(clinic)
+    path.write_text("\n".join([lines[0] + ",weight", *(f"{line},7" for line in lines[1:])]) + "\n")
+    with pytest.raises(InputError, match=r"column 'weight' is new.*list the others in data\.colu"):
+        read_own(clinic)
+    again = read_own(complete(tmp_path, "clinic", found, 'columns = ["age", "city"]\n'))
+    assert again.data.train.x[1].shape[1] == 4
+
+
+def test_a_file_that_changes_while_the_party_runs_is_noticed(tmp_path: Path) -> None:
+    """The rows stay as they were read; when the party answers, its log says so."""
+    write(tmp_path)
+    own = read_own(complete(tmp_path, "clinic", meet(tmp_path)["clinic"]))
+    assert own.features is not None
+    assert not own.features.file_changed
+    path = tmp_path / "clinic.csv"
+    path.write_text(path.read_text() + "99,12,Lima\n")
+    assert own.features.file_changed
+    path.unlink()
+    assert own.features.file_changed
+
+
 def test_a_query_is_the_table_of_a_party(tmp_path: Path) -> None:
     pytest.importorskip("duckdb")
     write(tmp_path)
     found = meet(tmp_path, lab='query = "SELECT *, sugar * 2 AS double FROM data"\n')
     assert found["clinic"].columns["lab"] == 3
     assert not list((tmp_path / "lab").glob("query*")), "the result of the query is removed"
+
+
+@pytest.mark.usefixtures("large")
+def test_a_large_result_is_prepared_anew_if_a_file_that_the_query_joins_has_changed(
+    tmp_path: Path,
+) -> None:
+    """The file in data.path is the same, and the other one is not; an attached database, too."""
+    duckdb = pytest.importorskip("duckdb")
+    write(tmp_path)
+    with duckdb.connect(str(tmp_path / "more.duckdb")) as connection:
+        connection.execute(
+            f"CREATE TABLE iron AS SELECT i AS id, i AS iron FROM range({ROWS}) t(i)"
+        )
+    other = tmp_path / "more.csv"
+    text = "id,age\n" + "".join(f"{i},{i % 7}\n" for i in range(ROWS))
+    other.write_text(text)
+    query = "SELECT * FROM data JOIN 'more.csv' USING (id) JOIN more.iron USING (id) ORDER BY id"
+    more = f'query = "{query}"\nattach = {{ more = "more.duckdb" }}\n'
+    found = meet(tmp_path, lab=more)["lab"]
+    assert found.columns["lab"] == 4
+    lab = complete(tmp_path, "lab", found, more)
+    read_own(lab).keep(lab.folder)
+    (lab.folder / "checkpoints").mkdir()
+    (lab.folder / "checkpoints" / "lab.checkpoint.safetensors").touch()
+    kept = (lab.folder / "features.f32").stat().st_ino
+    read_own(lab)
+    assert (lab.folder / "features.f32").stat().st_ino == kept, "nothing has changed"
+    other.write_text(text.replace("\n5,5\n", "\n5,6\n"))
+    with pytest.raises(InputError, match="its rows have changed since the training began"):
+        read_own(lab)

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from colonnade.errors import InputError
+
 Column = Sequence[str] | NDArray[np.generic]  # text as in the file, or typed, NaN or NaT for gaps
 Numbers = NDArray[np.float64]
 Dates = NDArray[np.datetime64]
@@ -17,14 +19,56 @@ Dates = NDArray[np.datetime64]
 # What counts as empty where all other cells are numbers, dates or truth values. In a column of
 # words only an empty cell does: "NA" may be Namibia.
 MARKS = frozenset({"", "na", "n/a", "nan", "null", "none", "nat", "?", "-"})
+# Numbers as people write them: 1,234.5 with a decimal point, 1.234,5 with a decimal comma. Groups
+# of three digits may be parted, also by a space or an apostrophe.
+DECIMAL = {"point": ".", "comma": ","}
+WRITTEN = {
+    mark: re.compile(rf"[+-]?([1-9]\d{{0,2}}([{other}\s'’]\d{{3}})+|\d+)([{decimal}]\d+)?")
+    for mark, decimal, other in (("point", ".", ","), ("comma", ",", "."))
+}
 TRUE, FALSE = frozenset({"true", "t", "yes", "y"}), frozenset({"false", "f", "no", "n"})
 ISO = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?)?(Z|\+00:00)?")
-FORMATS = ("%Y/%m/%d", "%d.%m.%Y")  # 03/04/2025 is not among them: it has two meanings
+LIKE_A_DATE = re.compile(
+    r"(\d{4}([-/.])\d\d?\2\d\d?|\d\d?([-/.])\d\d?\3\d{4}|\d\d([-/.])\d\d\4\d\d)([T ]\d\d?:\d\d.*)?"
+)
+FORMATS = ("%Y/%m/%d", "%d.%m.%Y")
+# 03/04/2025 has two meanings; among other dates of its column one of them may be the only one.
+ORDERS = (("%d/%m/%Y", "%m/%d/%Y"), ("%d-%m-%Y", "%m-%d-%Y"))
+CLOCKS = ("", " %H:%M", " %H:%M:%S")
+OR = "|"  # between patterns
 MICROSECONDS = np.dtype("datetime64[us]")
+
+
+class Unusable(Sequence[str]):
+    """A column whose type gives no cells, such as lists. Whoever asks for a cell is refused.
+    `what`: it holds."""
+
+    def __init__(self, name: str, what: str, source: str, rows: int) -> None:
+        self.name, self.what, self.source, self.rows = name, what, source, rows
+
+    def refused(self) -> InputError:
+        return InputError(
+            f"{self.source}: column {self.name!r} holds values of a type that is not used: "
+            f"{self.what}; leave it out, or make text or numbers of it with data.query."
+        )
+
+    def take(self, rows: NDArray[np.int64]) -> Unusable:
+        return Unusable(self.name, self.what, self.source, len(rows))
+
+    def __len__(self) -> int:
+        return self.rows
+
+    def __getitem__(self, place: Any) -> Any:
+        raise self.refused()
+
+    def __array__(self, *_: Any, **__: Any) -> NDArray[np.generic]:
+        raise self.refused()
 
 
 def take(values: Column, rows: NDArray[np.int64]) -> Column:
     """Some cells, in this order."""
+    if isinstance(values, Unusable):
+        return values.take(rows)
     if isinstance(values, np.ndarray):
         return values[rows]
     return [str(values[i]) for i in rows.tolist()]
@@ -47,21 +91,37 @@ def _word(value: float) -> str:
     return "" if value != value else str(int(value)) if value.is_integer() else repr(value)
 
 
-def numbers(values: Column) -> Numbers | None:
-    """None if a cell is neither a number nor a gap."""
+def numbers(values: Column, mark: str = "") -> Numbers | None:
+    """None if a cell is neither a number nor a gap. `mark`: see `number`."""
     if is_typed(values, "biuf"):
         return np.asarray(values, dtype=np.float64)
     if is_typed(values, "M"):
         return None
     try:
-        return np.array([number(str(cell)) for cell in values], dtype=np.float64)
+        return np.array([number(str(cell), mark) for cell in values], dtype=np.float64)
     except ValueError:
         return None
 
 
-def number(cell: str) -> float:
+def number(cell: str, mark: str = "") -> float:
+    """`mark`: how numbers are written, one of `WRITTEN`; "": as programs write them."""
     text = cell.strip()
-    return np.nan if text.lower() in MARKS else float(text)
+    if text.lower() in MARKS:
+        return np.nan
+    if not mark:
+        return float(text)
+    if not WRITTEN[mark].fullmatch(text):
+        raise ValueError(cell)
+    kept = "0123456789+-" + DECIMAL[mark]
+    return float("".join(c for c in text if c in kept).replace(",", "."))
+
+
+def mark_of(values: Column) -> str | None:
+    """How the numbers of a column of text are written, if no other way is possible. None: they are
+    no numbers, or 1,234 may be a thousand or one."""
+    texts = {text for text in words(values) if text.lower() not in MARKS}
+    fitting = [mark for mark in WRITTEN if all(map(WRITTEN[mark].fullmatch, texts))]
+    return fitting[0] if texts and len(fitting) == 1 else None
 
 
 def truths(values: Column) -> Numbers | None:
@@ -87,7 +147,7 @@ def truth(cell: str) -> float:
 
 
 def dates(values: Column, pattern: str) -> Dates | None:
-    """`pattern`: "iso", or one of `datetime.strptime`. None if a cell is no such date."""
+    """`pattern`: see `date`. None if a cell is no such date."""
     if is_typed(values, "M"):
         return np.asarray(values).astype(MICROSECONDS)
     if isinstance(values, np.ndarray) and values.dtype.kind not in "US":
@@ -100,28 +160,73 @@ def dates(values: Column, pattern: str) -> Dates | None:
 
 
 def date(cell: str, pattern: str) -> Any:
+    """`pattern`: "iso", one of `datetime.strptime`, or several with | between them, of which the
+    first that fits counts."""
     text = cell.strip()
     if text.lower() in MARKS:
         return np.datetime64("NaT", "us")
-    if pattern != "iso":
-        return np.datetime64(datetime.strptime(text, pattern), "us")
+    for one in pattern.split(OR):
+        try:
+            return _iso(text) if one == "iso" else _written(text, one)
+        except ValueError:
+            continue
+    raise ValueError(cell)
+
+
+def _iso(text: str) -> Any:
     if not ISO.fullmatch(text):  # NumPy would take "today" as well
-        raise ValueError(cell)
+        raise ValueError(text)
     return np.datetime64(text.removesuffix("Z").removesuffix("+00:00"), "us")
 
 
-def pattern_of(values: Column) -> str | None:
-    """How the dates of a column are written; None if it holds something else."""
-    if is_typed(values, "M"):
-        return "iso"
-    first = next((cell for cell in values if str(cell).strip().lower() not in MARKS), None)
-    for pattern in ("iso", *FORMATS):
+def _written(text: str, pattern: str) -> Any:
+    """A time of day may follow a date."""
+    for clock in CLOCKS:
         try:
-            date(str(first), pattern)
+            return np.datetime64(datetime.strptime(text, pattern + clock), "us")
         except ValueError:
             continue
-        return pattern if dates(values, pattern) is not None else None
-    return None
+    raise ValueError(text)
+
+
+def pattern_of(values: Column) -> str | None:
+    """How the dates of a column are written; None if it holds something else, or dates of which it
+    does not show what comes first, the day or the month."""
+    if is_typed(values, "M"):
+        return "iso"
+    texts = dict.fromkeys(str(cell).strip() for cell in values)
+    left = [text for text in texts if text.lower() not in MARKS]
+    found: list[str] = []
+    for pattern in ("iso", *FORMATS):
+        others = [text for text in left if not fits(text, pattern)]
+        found += [pattern] if len(others) < len(left) else []
+        left = others
+        if left and not looks_like_date(left[0]):
+            return None
+    for orders in ORDERS if left else ():
+        fitting = [one for one in orders if all(fits(text, one) for text in left)]
+        if len(fitting) == 1:
+            return OR.join([*found, *fitting])
+    return None if left or not found else OR.join(found)
+
+
+def fits(text: str, pattern: str) -> bool:
+    try:
+        date(text, pattern)
+    except ValueError:
+        return False
+    return True
+
+
+def looks_like_date(text: str) -> bool:
+    return LIKE_A_DATE.fullmatch(text.strip()) is not None
+
+
+def written_as(pattern: str) -> str:
+    """An example of each way in which dates are written."""
+    day = datetime(2025, 1, 31)
+    ways = [str(day.date()) if one == "iso" else day.strftime(one) for one in pattern.split(OR)]
+    return " or ".join(ways)
 
 
 def first_wrong(values: Column, read: Callable[[str], object]) -> int:

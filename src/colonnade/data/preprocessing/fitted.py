@@ -90,6 +90,7 @@ class Standard(Fitted, frozen=True, kw_only=True, tag="standard"):
     fill: float
     centre: float
     spread: float
+    mark: str = ""  # how it is written; see `cells.number`
 
     def apply(self, values: Column, source: str, remarks: Remarks) -> Features:
         known = self.read(values, source)
@@ -98,9 +99,10 @@ class Standard(Fitted, frozen=True, kw_only=True, tag="standard"):
         return self._with_gaps(self.scaled(filled), empty, remarks)
 
     def read(self, values: Column, source: str) -> Numbers:
-        found = cells.numbers(values)
+        found = cells.numbers(values, self.mark)
         if found is None:
-            raise self._wrong(values, cells.number, "a number", source)
+            expected = f"a number with a decimal {self.mark}" if self.mark else "a number"
+            raise self._wrong(values, lambda cell: cells.number(cell, self.mark), expected, source)
         check_finite(found, source, self.name)
         return found
 
@@ -189,18 +191,21 @@ class OneHot(Levels, frozen=True, kw_only=True, tag="onehot"):
 
 class Ordinal(Levels, frozen=True, kw_only=True, tag="ordinal"):
     """One number: the rank of the level, the most frequent first, scaled. A level that no training
-    row has ranks after all others."""
+    row has ranks after all others. `declared`: the levels are in an order that the user has
+    declared; a level that is not among them takes the median, since it has no place there."""
 
     fill: float
     centre: float
     spread: float
+    declared: bool = False
 
     def apply(self, values: Column, source: str, remarks: Remarks) -> Features:
         codes, empty = self.codes(values, remarks)
         unknown = (codes < 0) & ~empty
         if count := int(unknown.sum()):
             remarks.new[self.name] += count
-        ranks = np.where(unknown, len(self.levels), codes).astype(np.float64)
+        new = self.fill if self.declared else len(self.levels)
+        ranks = np.where(unknown, new, codes).astype(np.float64)
         ranks = np.where(empty, self.fill, ranks)
         scaled = ((ranks - self.centre) / self.spread).astype(np.float32)[:, None]
         return self._with_gaps(scaled, empty, remarks)
@@ -210,7 +215,7 @@ class Date(Fitted, frozen=True, kw_only=True, tag="date"):
     """Days since 1970, scaled; where in the year and in the week it is, as points on a circle; and
     where in the day, if training rows had a time."""
 
-    pattern: str  # "iso", or one of strptime
+    pattern: str  # see `cells.date`
     fill: float
     centre: float
     spread: float
@@ -226,7 +231,7 @@ class Date(Fitted, frozen=True, kw_only=True, tag="date"):
     def apply(self, values: Column, source: str, remarks: Remarks) -> Features:
         found = cells.dates(values, self.pattern)
         if found is None:
-            kind = "a date such as 2025-01-31" if self.pattern == "iso" else self.pattern
+            kind = f"a date such as {cells.written_as(self.pattern)}"
             raise self._wrong(values, lambda cell: cells.date(cell, self.pattern), kind, source)
         empty = np.isnat(found)
         days = np.where(empty, np.nan, days_of(found))

@@ -11,7 +11,7 @@ from typing import Literal, TypedDict, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from colonnade.common.text import nearest
+from colonnade.common.text import first_of, nearest
 from colonnade.data.preprocessing import cells
 from colonnade.data.preprocessing.cells import Column, Numbers
 from colonnade.data.preprocessing.fitted import (
@@ -41,7 +41,7 @@ NORMAL_QUARTILES = 1.349  # standard deviations between the quartiles of a norma
 LANDMARKS = 101
 
 
-DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
+UNCLEAR = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+")  # thousands, or a number below a thousand
 CODES = 20  # different values that numbers and words together may have to be categories
 
 
@@ -50,12 +50,24 @@ class Unfit(InputError):
 
 
 def check_treatment(declared: str, key: str) -> None:
-    """`date:%d/%m/%Y` says how dates are written."""
-    kind, _, pattern = declared.partition(":")
-    if kind not in TREATMENTS or (pattern and kind != "date"):
+    """`date:%d/%m/%Y` says how dates are written, several ways with | between them;
+    `standard:comma` how numbers are; `ordinal:low|mid|high` the order of levels."""
+    kind, _, how = declared.partition(":")
+    written = kind == "date" or (kind in ("standard", "quantile") and how in cells.WRITTEN)
+    if kind == "ordinal" and how:
+        levels = _declared_levels(how)
+        written = True
+        if len(levels) < 2 or not all(levels) or len(set(levels)) < len(levels):
+            raise InputError(
+                f'{key} = "{declared}": expected two levels or more, no two alike, from the lowest '
+                'to the highest with | between them, e.g. "ordinal:low|mid|high".'
+            )
+    if kind not in TREATMENTS or (how and not written):
         raise InputError(
             f'{key} = "{declared}": is no treatment{nearest(kind, TREATMENTS)}; there are '
-            f'{", ".join(TREATMENTS)}, and "date:%d/%m/%Y" for dates in another order.'
+            f'{", ".join(TREATMENTS)}, "date:%d/%m/%Y" for dates in another order, '
+            '"standard:comma" or "standard:point" for the decimal mark of numbers, and '
+            '"ordinal:low|mid|high" for levels in an order.'
         )
 
 
@@ -68,6 +80,12 @@ def fit_column(
 ) -> AnyFitted:
     """`values`: of the training rows only. `rows`: their numbers, for errors."""
     where = f"{source}: column {name!r}"
+    if declared == "drop":
+        return Drop(name=name, why="as declared")
+    if isinstance(values, cells.Unusable):
+        if declared is None:
+            return Drop(name=name, why=values.what)
+        raise values.refused()
     if declared is not None:
         known = cells.numbers(values)
         if known is not None:
@@ -77,7 +95,7 @@ def fit_column(
         return _date(name, values, "iso", where)
     if cells.is_typed(values, "b"):
         return _boolean(name, values, where)
-    known = None if _has_codes(values) else cells.numbers(values)
+    known = None if has_codes(values) else cells.numbers(values)
     if known is not None:
         check_finite(known, source, name, rows)
         return _usual_number(name, known)
@@ -86,24 +104,27 @@ def fit_column(
 
 def _as_declared(name: str, values: Column, declared: str, where: str) -> AnyFitted:
     kind, _, pattern = declared.partition(":")
-    if kind == "drop":
-        return Drop(name=name, why="as declared")
     if not any(cells.words(values)):
         raise Unfit(f'{where} is empty in all training rows, but prepare says "{declared}".')
     if kind == "date":
         return _date(name, values, pattern or cells.pattern_of(values), where)
     if kind == "boolean":
         return _boolean(name, values, where)
+    if kind == "ordinal" and pattern:
+        return _ordered(name, values, _declared_levels(pattern), where)
     if kind in ("onehot", "ordinal"):
         return (_onehot if kind == "onehot" else _ordinal)(name, values)
-    known = cells.numbers(values)
+    mark = pattern or ("" if cells.numbers(values) is not None else cells.mark_of(values) or "")
+    known = cells.numbers(values, mark)
     if known is None:
-        cell = values[cells.first_wrong(values, cells.number)]
-        raise Unfit(f'{where} holds {str(cell)!r}, which is no number, but prepare says "{kind}".')
-    return _quantile(name, known) if kind == "quantile" else _standard(name, known)
+        cell = values[cells.first_wrong(values, lambda cell: cells.number(cell, mark))]
+        raise Unfit(
+            f'{where} holds {str(cell)!r}, which is no number, but prepare says "{declared}".'
+        )
+    return (_quantile if kind == "quantile" else _standard)(name, known, mark)
 
 
-def _has_codes(values: Column) -> bool:
+def has_codes(values: Column) -> bool:
     """Numbers with leading zeros, such as 01234, are codes."""
     if isinstance(values, np.ndarray) and values.dtype.kind not in "US":
         return False
@@ -114,20 +135,20 @@ def _has_codes(values: Column) -> bool:
 # -- numbers --------------------------------------------------------------------------------------
 
 
-def _usual_number(name: str, known: Numbers) -> AnyFitted:
+def _usual_number(name: str, known: Numbers, mark: str = "") -> AnyFitted:
     filled = known[~np.isnan(known)]
     if not len(filled):
         return Drop(name=name, why="empty")
     if _named_id(name) and len(filled) > 1 and _all_different_wholes(filled):
         return Drop(name=name, why="ids: a different number in each row")
-    plain = _standard(name, known)
+    plain = _standard(name, known, mark)
     low, middle, high = np.quantile(filled, (0.25, 0.5, 0.75))
     # By the quartiles: a value far out widens the standard deviation, so that of n values none is
     # further than √n of them.
     spread = (high - low) / NORMAL_QUARTILES or plain.spread
     far = np.abs(filled - middle).max() / spread
     heavy = far > FAR and len(np.unique(filled)) > FEWEST * 7
-    return _quantile(name, known) if heavy else plain
+    return _quantile(name, known, mark) if heavy else plain
 
 
 def _named_id(name: str) -> bool:
@@ -139,14 +160,14 @@ def _all_different_wholes(filled: Numbers) -> bool:
     return bool((filled == np.round(filled)).all()) and len(np.unique(filled)) == len(filled)
 
 
-def _standard(name: str, known: Numbers) -> Standard:
-    return Standard(name=name, **_scale(known))
+def _standard(name: str, known: Numbers, mark: str = "") -> Standard:
+    return Standard(name=name, mark=mark, **_scale(known))
 
 
-def _quantile(name: str, known: Numbers) -> Quantile:
+def _quantile(name: str, known: Numbers, mark: str = "") -> Quantile:
     filled = known[~np.isnan(known)]
     marks = np.quantile(filled, np.linspace(0, 1, min(LANDMARKS, len(filled))))
-    return Quantile(name=name, **_scale(known), landmarks=marks.tolist())
+    return Quantile(name=name, mark=mark, **_scale(known), landmarks=marks.tolist())
 
 
 class Scale(TypedDict):
@@ -192,8 +213,12 @@ def _usual_words(name: str, values: Column, rows: NDArray[np.int64], where: str)
         return _boolean(name, values, where)
     if (pattern := cells.pattern_of(values)) is not None:
         return _date(name, values, pattern, where)
+    mark = None if has_codes(values) else cells.mark_of(values)
+    if mark is not None and (known := cells.numbers(values, mark)) is not None:
+        return _usual_number(name, known, mark)
     _refuse_mixture(counts, values, rows, where)
-    _refuse_decimal_commas(counts, where)
+    _refuse_unclear_marks(counts, where)
+    _refuse_unclear_dates(counts, where)
     if 2 * len(counts) > filled:
         return Drop(name=name, why=f"ids or free text: {len(counts):,} values in {filled:,} rows")
     kept, _ = _kept_and_rare(counts)
@@ -217,15 +242,29 @@ def _refuse_mixture(
         )
 
 
-def _refuse_decimal_commas(counts: Counter[str], where: str) -> None:
-    """Numbers such as 1,28 would be categories, and their sizes lost."""
-    commas = sum(count for text, count in counts.items() if DECIMAL_COMMA.fullmatch(text.strip()))
-    if len(counts) > CODES and 2 * commas > counts.total():
-        example = next(text for text in counts if DECIMAL_COMMA.fullmatch(text.strip()))
+def _refuse_unclear_marks(counts: Counter[str], where: str) -> None:
+    """As categories, or left out as free text, the sizes of numbers would be lost."""
+    unclear = [text for text in counts if UNCLEAR.fullmatch(text)]
+    if len(counts) > CODES and 2 * sum(counts[text] for text in unclear) > counts.total():
         raise Unfit(
-            f"{where} holds numbers with a decimal comma, such as {example!r}; write them with a "
-            'point, or say what they are: prepare = "onehot", "ordinal" or "drop" for this column.'
+            f"{where} holds numbers such as {unclear[0]!r}, which may be thousands or have a "
+            'decimal comma. Say which for this column: prepare = { NAME = "standard:comma" }, or '
+            '"standard:point".'
         )
+
+
+def _refuse_unclear_dates(counts: Counter[str], where: str) -> None:
+    """Mostly dates: as categories, or left out as free text, they would say nothing."""
+    like = sum(count for text, count in counts.items() if cells.looks_like_date(text))
+    if len(counts) <= CODES or 2 * like <= counts.total():
+        return
+    usual = cells.OR.join(("iso", *cells.FORMATS))
+    example = next(text for text in counts if not cells.fits(text, usual))
+    raise Unfit(
+        f"{where} holds dates, but what {example!r} means is not clear from its training cells; "
+        'say how they are written, e.g. prepare = "date:%d/%m/%Y", in several ways "date:iso|'
+        '%d/%m/%Y", or "drop" for this column.'
+    )
 
 
 def _is_number(text: str) -> bool:
@@ -237,7 +276,7 @@ def _is_number(text: str) -> bool:
 
 def _levels(values: Column) -> tuple[Counter[str], bool, bool]:
     """The levels, whether they are numbers, and whether there are gaps."""
-    numeric = not _has_codes(values) and cells.numbers(values) is not None
+    numeric = not has_codes(values) and cells.numbers(values) is not None
     texts = level_words(values, numeric)
     return Counter(text for text in texts if text), numeric, "" in texts
 
@@ -266,6 +305,26 @@ def _ordinal(name: str, values: Column) -> Ordinal:
     return Ordinal(name=name, levels=levels, numeric=numeric, **scale)
 
 
+def _declared_levels(text: str) -> list[str]:
+    return [level.strip() for level in text.split(cells.OR)]
+
+
+def _ordered(name: str, values: Column, levels: list[str], where: str) -> Ordinal:
+    """Levels in a declared order."""
+    counts, numeric, gaps = _levels(values)
+    levels = level_words(levels, numeric)
+    places = {level: float(i) for i, level in enumerate(levels)}
+    ranks = np.array([places.get(text, np.nan) for text in level_words(values, numeric)])
+    if np.isnan(ranks).all():
+        raise Unfit(
+            f"{where} has none of the levels that prepare declares ({', '.join(levels)}); it holds "
+            f"{first_of(sorted(counts), 5)}."
+        )
+    scale = _scale(ranks)
+    scale["gaps"] = gaps
+    return Ordinal(name=name, levels=levels, numeric=numeric, declared=True, **scale)
+
+
 # -- dates ----------------------------------------------------------------------------------------
 
 
@@ -273,8 +332,9 @@ def _date(name: str, values: Column, pattern: str | None, where: str) -> AnyFitt
     known = None if pattern is None else cells.dates(values, pattern)
     if pattern is None or known is None:
         raise Unfit(
-            f"{where} holds no dates that are all written alike, as 2025-01-31, 2025/01/31 or "
-            '31.01.2025; say how they are written, e.g. prepare = "date:%d/%m/%Y".'
+            f"{where} holds cells that are no dates as 2025-01-31, 2025/01/31 or 31.01.2025; say "
+            'how they are written, e.g. prepare = "date:%d/%m/%Y", or in several ways: "date:iso|'
+            '%d/%m/%Y".'
         )
     if np.isnat(known).all():
         return Drop(name=name, why="empty")
