@@ -1,7 +1,9 @@
 """Two parties match their keys: `colonnade align` at both, as processes, over mutual TLS.
 
-Half of the keys of each are those of the other. Both must find exactly the plain intersection, or
-the benchmark fails. Beside it `match = "plain"`, which hides nothing, as a yardstick.
+Half of the keys of each are those of the other. Keys are names in several scripts; the parties
+write them with other code points (composed and decomposed) and spaces, and some of their rows have
+no key. Both must find exactly the plain intersection, or the benchmark fails. Beside it
+`match = "spu"`, if spu is installed, and `match = "plain"`, which hides nothing, as a yardstick.
 """
 
 from __future__ import annotations
@@ -11,9 +13,10 @@ import os
 import resource
 import subprocess
 import sys
+import unicodedata
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import tomli_w
@@ -21,18 +24,22 @@ from rich.table import Table
 
 from bench import processes
 from bench.timing import Figure, Measure, Spread
+from colonnade.errors import InputError
 from colonnade.federation.agreement.alignment_file import read_alignment
 from colonnade.federation.keys.certificates import make_authority, make_certificate
 from colonnade.federation.member.local_files import free_addresses
+from colonnade.privacy.alignment.protocols import protocol
 
-KEYS, REPEATS = 100_000, 3
+KEYS, REPEATS, EMPTY = 100_000, 3, 1000  # EMPTY: rows of each party without a key
+SCRIPTS = ("patient", "Zoë Müller", "Ελένη", "が島", "Đặng", "नमस्ते", "한국")
+FORMS: dict[str, Literal["NFC", "NFD"]] = {"hospital": "NFC", "lab": "NFD"}
 PARTIES = ("hospital", "lab")
-NAMES = ("private", "plain")
+NAMES = ("private", "spu", "plain")
 
 
 def run() -> list[Figure]:
     figures: list[Figure] = []
-    for match in NAMES:
+    for match in filter(installed, NAMES):
         runs = [once(match, seed) for seed in range(REPEATS)]
         keys = f"{KEYS:,} × {KEYS:,} keys, {match}"
         figures += [
@@ -42,6 +49,14 @@ def run() -> list[Figure]:
             _figure(f"{keys}: MB from the other party", [r["lab"] / 1e6 for r in runs]),
         ]
     return figures
+
+
+def installed(match: str) -> bool:
+    try:
+        protocol(match)
+    except InputError:
+        return False
+    return True
 
 
 def _figure(variant: str, values: list[float]) -> Figure:
@@ -76,7 +91,10 @@ def write(folder: Path, match: str, seed: int) -> dict[str, list[str]]:
     shared = KEYS // 2
     numbers = random.permutation(2 * KEYS - shared)
     held = {"hospital": numbers[:KEYS], "lab": numbers[KEYS - shared :]}
-    keys = {p: [f"patient {n}" for n in random.permutation(own)] for p, own in held.items()}
+    keys = {p: [spelling(p, int(n)) for n in random.permutation(own)] for p, own in held.items()}
+    for own in keys.values():
+        for place in random.integers(0, KEYS, EMPTY):
+            own.insert(int(place), random.choice(["", "  "]))
     make_authority(folder / "keys", "bench")
     parties = []
     for party, address in zip(PARTIES, free_addresses(2), strict=True):
@@ -99,6 +117,17 @@ def write(folder: Path, match: str, seed: int) -> dict[str, list[str]]:
     return keys
 
 
+def spelling(party: str, number: int) -> str:
+    """How a party writes a key."""
+    name = f"{SCRIPTS[number % len(SCRIPTS)]} {number}"
+    return " " * (number % 3) + unicodedata.normalize(FORMS[party], name)
+
+
+def plain(texts: list[str]) -> list[str]:
+    """What two spellings of one key have in common, by the rules of rows.normalise."""
+    return [unicodedata.normalize("NFC", text).strip() for text in texts]
+
+
 def _started(folder: Path, party: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "colonnade", "align", f"{party}.toml", "--json"]
     pipe = subprocess.PIPE
@@ -116,10 +145,13 @@ def _ended(process: subprocess.Popen[str]) -> dict[str, Any]:
 
 def check(folder: Path, keys: dict[str, list[str]]) -> None:
     """The plain intersection, in one order."""
-    found = []
+    found, known = [], {party: plain(own) for party, own in keys.items()}
     for party in PARTIES:
         alignment = read_alignment(folder / party)
         assert alignment is not None
-        found.append([keys[party][row] for row in alignment.rows.tolist()])
+        assert alignment.facts.empty == EMPTY, "another number of rows without a key"
+        found.append([known[party][row] for row in alignment.rows.tolist()])
+    common = set(known["hospital"]) & set(known["lab"]) - {""}
     assert found[0] == found[1], "the two parties have different orders"
-    assert set(found[0]) == set(keys["hospital"]) & set(keys["lab"]), "not the intersection"
+    assert len(found[0]) == len(common) == KEYS // 2, "another number of rows"
+    assert set(found[0]) == common, "not the intersection"

@@ -69,6 +69,7 @@ def document(party: PartyFile, outcome: Outcome) -> dict[str, Any]:
         "aligned": facts.aligned,
         "beside": facts.extra,
         "matched": facts.matched,
+        "keys_of_others": facts.sizes,
         "seconds": round(outcome.seconds, 3),
         "bytes_sent": outcome.bytes,
     }

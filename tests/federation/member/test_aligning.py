@@ -11,8 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -32,11 +34,13 @@ from colonnade.federation.member.aligning.follower import Follower
 from colonnade.federation.member.aligning.leader import Leader
 from colonnade.federation.member.aligning.messages import MARK, Ask, Begin, Hello, decode, encode
 from colonnade.federation.member.aligning.process import OwnRows, read_own_rows, side_of
+from colonnade.federation.member.aligning.side import Lost
 from colonnade.federation.member.own_data import read_own
-from colonnade.network.clock import SECOND, Clock
+from colonnade.network.clock import SECOND, Clock, WallClock
 from colonnade.network.transport.memory import MemoryTransport
 from colonnade.network.wire import WireError
 from colonnade.privacy.alignment.keys import key_column, token
+from colonnade.privacy.alignment.protocols import protocol
 
 pytest.importorskip("private_set_intersection")
 
@@ -66,7 +70,9 @@ class Room:
     def __init__(
         self, fed: Federation, keys: Mapping[str, Sequence[str]], unlabelled: Any = ()
     ) -> None:
-        self.clock, self.fed = Clock(), fed
+        # Where another package has a process of its own, time is real.
+        self.clock = WallClock() if protocol(fed.rows.match).worker else Clock()  # pyright: ignore
+        self.fed = fed
         self.transport = MemoryTransport(self.clock)
         self.sent: list[tuple[str, str, bytes]] = []
         self.kept: dict[str, Alignment] = {}
@@ -150,8 +156,17 @@ FILES = {
 }
 
 
-@pytest.mark.parametrize("match", ["private", "plain"])
+def installed(match: str) -> None:
+    """Skips a test of a protocol that is not installed."""
+    try:
+        protocol(match)
+    except InputError as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.parametrize("match", ["private", "plain", "spu"])
 def test_rows_with_labels_come_first_and_all_parties_agree_which(match: str) -> None:
+    installed(match)
     room = matched(federation(match), FILES, unlabelled=["carl"])
     assert room.rows("hospital") == room.rows("clinic") == room.rows("lab")
     assert set(room.rows("lab")[:2]) == {"anna", "emil"}
@@ -166,8 +181,105 @@ def test_the_leader_is_told_how_many_match_with_whom_and_the_others_are_not() ->
     assert room.kept["hospital"].facts.matched == {"clinic": 3, "lab": 4}
     assert not room.kept["lab"].facts.matched
     (note,) = room.kept["hospital"].notes
-    assert "3 at clinic, 4 at lab; 3 are at every party" in note
+    assert "3 at clinic (of 4), 4 at lab (of 6); 3 are at every party" in note
     assert not any(key in note for key in FILES["hospital"])
+
+
+@settings(max_examples=30, deadline=None)
+@given(sets=st.lists(SETS, min_size=3, max_size=3), unlabelled=SETS, order=st.randoms())
+def test_with_partial_each_party_finds_what_it_shares_with_the_leader_at_the_same_places(
+    sets: list[set[str]], unlabelled: set[str], order: random.Random
+) -> None:
+    fed = federation(partial=True, normalise=[])
+    files = {
+        party: order.sample(sorted({"all", "known", *one}), len({"all", "known", *one}))
+        for party, one in zip(fed.members, sets, strict=True)
+    }
+    files = {party: [key for key in keys if key.strip()] for party, keys in files.items()}
+    room = matched(fed, files, unlabelled=unlabelled - {"all"})
+    leader, others = set(files["hospital"]), ("clinic", "lab")
+    shared = {party: leader & set(files[party]) for party in others}
+    common = room.rows("hospital")
+    assert sorted(common) == sorted(shared["clinic"] | shared["lab"])
+    aligned = room.kept["hospital"].facts.aligned
+    assert [key not in unlabelled - {"all"} for key in common] == [
+        place < aligned for place in range(len(common))
+    ]
+    for party in others:
+        found = room.kept[party]
+        assert found.facts.aligned == aligned
+        have = [key in shared[party] for key in common]
+        assert (found.rows >= 0).tolist() == have == found.held[party].tolist()
+        assert room.kept["hospital"].held[party].tolist() == have
+        own = [files[party][int(row)] for row in found.rows if row >= 0]
+        assert own == [key for key in common if key in shared[party]]
+        assert list(found.held) == [party], "nothing of the rows of others"
+    assert all(room.kept["hospital"].held["hospital"])
+
+
+def test_with_partial_the_order_of_rows_is_a_secret_of_the_leader_which_it_keeps(
+    tmp_path: Path,
+) -> None:
+    """By an order that everybody can compute, a party could tell from the neighbours of a row that
+    it lacks which keys the row may have."""
+    keys = {party: [f"{i}" for i in range(30)] for party in FILES}
+    fed = federation(partial=True)
+    room, other = matched(fed, keys), matched(fed, keys)
+    assert room.rows("lab") != other.rows("lab")
+    assert room.rows("lab") == room.rows("hospital")
+    write_alignment(tmp_path, room.kept["hospital"])
+    before = read_alignment(tmp_path)
+    assert before is not None
+    again = Room(fed, keys)
+    again.sides["hospital"].order = before.facts.order
+    again.run()
+    assert again.rows("clinic") == room.rows("lab")
+    secret = room.kept["hospital"].facts.order.encode()
+    assert not any(secret in data for _, _, data in room.sent)
+    assert not room.kept["lab"].facts.order
+
+
+def test_with_partial_a_method_that_needs_whole_rows_is_refused() -> None:
+    with pytest.raises(InputError, match=r'toml: method\.algorithm = "dvfl": needs whole rows'):
+        federation(algorithm="dvfl", partial=True)
+
+
+def test_with_partial_spu_finds_the_same_rows() -> None:
+    installed("spu")
+    room, plain = (matched(federation(match, partial=True), FILES) for match in ("spu", "plain"))
+    for party in ("clinic", "lab"):
+        places = [
+            dict(zip(one.rows("hospital"), one.kept[party].rows.tolist(), strict=True))
+            for one in (room, plain)
+        ]
+        assert places[0] == places[1]
+
+
+def test_with_partial_the_leader_tells_a_party_of_no_row_that_the_party_lacks() -> None:
+    room = matched(federation("private", partial=True), FILES)
+    assert set(room.rows("hospital")) == {"anna", "bert", "carl", "emil"}
+    told = {p: messages_from(room, "hospital", p) for p in ("clinic", "lab")}
+    for party, shared in (("clinic", 3), ("lab", 4)):
+        (news,) = [one for one in told[party] if isinstance(one, messages.Tell)]
+        assert (news.common, news.rows, len(news.places)) == (shared, 4, 4 * shared)
+        setups = [one.setup for one in told[party] if isinstance(one, messages.Answer)]
+        assert sum(map(len, setups)) < (shared + 1) * 36
+    (note,) = room.kept["hospital"].notes
+    assert "3 at clinic (of 4), 4 at lab (of 6); 4 are at one of them or more (3 at every" in note
+
+
+@pytest.mark.parametrize("places", [b"", bytes(12), b"\x00" * 4 + b"\x01" * 8, b"\x09" * 12])
+def test_places_that_cannot_be_end_the_run_with_a_sentence(places: bytes) -> None:
+    room = Room(federation(partial=True), FILES)
+    leader = room.sides["hospital"]
+    news = leader.announcement
+
+    def wrong(*arguments: Any) -> Any:
+        asked, told = news(*arguments)
+        return asked, msgspec.structs.replace(told, places=places)
+
+    leader.announcement = wrong
+    assert "hospital tells places of rows that cannot be" in ends(room)
 
 
 # ---------------------------------------------------------------------- what each party can learn
@@ -346,7 +458,7 @@ def test_a_member_that_asks_twice_for_other_keys_gets_no_answer() -> None:
         original(self, party, message)
         if isinstance(message, Ask) and self.party == "lab" and not asked:
             asked.append(message)
-            other = self.kind.asking(self.run).request([token("bert")] * 6)
+            other = self.kind.asking(self.run).request([token(f"bert{i}") for i in range(6)])
             original(self, party, Ask(message.run, "tell", message.part, other))
 
     Follower.send = twice
@@ -360,6 +472,49 @@ def test_a_member_that_asks_twice_for_other_keys_gets_no_answer() -> None:
     ]
     assert len(answers) == 1
     assert leader.refused.total == 1
+
+
+def test_a_party_with_more_keys_than_agreed_is_refused_and_one_with_very_many_is_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Whoever claims all patient numbers there are would learn who is a patient."""
+    room = Room(federation("private", most_keys=5), {**FILES, "lab": [f"k{i}" for i in range(6)]})
+    with pytest.raises(
+        Unsuited, match=r"lab has 6 keys, and rows\.most_keys = 5 in the federation"
+    ):
+        room.run()
+    room = Room(federation("plain", most_keys=6), {**FILES, "hospital": list("abcdefg")})
+    with pytest.raises(Unsuited, match=r"hospital has 7 keys, and rows\.most_keys = 6"):
+        room.run()
+    keys = {**FILES, "lab": [*FILES["lab"], *(f"k{i}" for i in range(11_000))]}
+    matched(federation("plain"), keys)
+    assert "lab: has 11,0" in caplog.text
+    assert "made-up keys would show which of them are here" in caplog.text
+
+
+@pytest.mark.parametrize("prober", ["lab", "hospital"])
+def test_a_party_that_begins_again_and_again_is_not_answered_without_end(prober: str) -> None:
+    """In each run it could try out other keys, and learn which of them are common."""
+    room = Room(federation("plain"), FILES)
+    side = room.sides[prober]
+    original, heard = side.ask, side.unexpected
+    side.unexpected = lambda p, m: None if isinstance(m, messages.Stop) else heard(p, m)
+
+    async def ask_and_begin_anew(party: str, stage: Any, *more: Any) -> Any:
+        """It learns which of its keys are there, and says that it has to begin anew."""
+        await original(party, stage, *more)
+        if prober == "lab":
+            side.send(party, side.hello())
+        raise Lost(party)
+
+    side.ask = ask_and_begin_anew
+    told = {
+        "lab": "lab was told the common rows in 16 runs and kept none of them",
+        "hospital": "hospital has matched rows 16 times and kept nothing",
+    }
+    with pytest.raises((InputError, Unsuited), match=told[prober]):
+        room.run()
+    assert len({one.run for one in messages_from(room, "hospital") if isinstance(one, Begin)}) < 20
 
 
 def test_a_false_answer_ends_the_run_and_the_leader_waits_for_that_party(
@@ -459,6 +614,9 @@ def align_in(folder: Path, fed: Federation) -> None:
     clock.run(*((party, side.run_to_the_end()) for party, side in sides.items()))
 
 
+LONGER = {"hospital": range(12), "clinic": range(4, 20), "lab": range(2, 15)}
+
+
 def test_join_finds_the_rows_that_were_matched(tmp_path: Path) -> None:
     align_in(tmp_path, files(tmp_path))
     own = {party: read_own(read_party(tmp_path / f"{party}.toml")) for party in FILES}
@@ -475,17 +633,13 @@ def test_join_finds_the_rows_that_were_matched(tmp_path: Path) -> None:
     rank = [FILES["lab"].index(key) for key in keys["lab"]]
     assert np.argsort(x[:, 0].numpy()).tolist() == np.argsort(rank).tolist()
     (note,) = (n for n in own["hospital"].data.notes if "matched" in n)
-    assert "3 at clinic, 4 at lab" in note
+    assert "3 at clinic (of 4), 4 at lab (of 6)" in note
 
 
 def test_rows_beside_the_common_ones_serve_a_method_that_learns_without_labels(
     tmp_path: Path,
 ) -> None:
-    keys = {
-        "hospital": [f"p{i}" for i in range(12)],
-        "clinic": [f"p{i}" for i in range(4, 20)],
-        "lab": [f"p{i}" for i in range(2, 15)],
-    }
+    keys = {party: [f"p{i}" for i in held] for party, held in LONGER.items()}
     align_in(tmp_path, files(tmp_path, "dvfl", **keys))
     for party in ("hospital", "clinic", "lab", "broker"):
         file = read_party(tmp_path / f"{party}.toml")
@@ -506,6 +660,42 @@ def test_a_file_whose_keys_changed_after_the_match_is_refused(tmp_path: Path) ->
     path.write_text("\n".join([lines[0], *reversed(lines[1:])]))
     with pytest.raises(InputError, match=r"lab\.csv: its keys have changed since.*colonnade align"):
         read_own(read_party(tmp_path / "lab.toml"))
+
+
+@pytest.mark.parametrize("algorithm", ["splitnn", "dvfl"])
+def test_rows_that_are_added_behind_the_others_need_no_new_match(
+    tmp_path: Path, algorithm: str
+) -> None:
+    """Also where rows that some party lacks are learnt from: the new ones are not among them."""
+    keys = {party: [f"p{i}" for i in held] for party, held in LONGER.items()}
+    align_in(tmp_path, files(tmp_path, algorithm, **keys))
+    before = read_own(read_party(tmp_path / "lab.toml"))
+    with (tmp_path / "lab.csv").open("a") as file:
+        file.write("\nnew,100,\nnewer,-100,\n")
+    after = read_own(read_party(tmp_path / "lab.toml"))
+    assert after.keys == before.keys
+    assert after.ids == before.ids
+    for old, new in zip(before.data.extra, after.data.extra, strict=True):
+        assert torch.equal(old, new)
+
+
+@pytest.mark.parametrize("algorithm", ["splitnn", "dvfl"])
+def test_a_changed_key_is_refused_if_its_row_is_used(tmp_path: Path, algorithm: str) -> None:
+    """The laboratory's p2 is at no other party: only `dvfl` learns from it. p5 is common."""
+    keys = {party: [f"p{i}" for i in held] for party, held in LONGER.items()}
+    align_in(tmp_path, files(tmp_path, algorithm, **keys))
+    path = tmp_path / "lab.csv"
+    text = path.read_text()
+    path.write_text(text.replace("\np2,", "\nother,"))
+    if algorithm == "dvfl":
+        with pytest.raises(InputError, match="keys have changed"):
+            read_own(read_party(tmp_path / "lab.toml"))
+    else:
+        read_own(read_party(tmp_path / "lab.toml"))
+    for change in ("\nother,", "\n,"):
+        path.write_text(text.replace("\np5,", change))
+        with pytest.raises(InputError, match="keys have changed"):
+            read_own(read_party(tmp_path / "lab.toml"))
 
 
 def test_other_settings_of_a_training_need_no_new_match_but_other_keys_do(tmp_path: Path) -> None:
@@ -546,11 +736,37 @@ def test_what_is_wrong_with_keys_is_told_before_anyone_connects(
     assert "anna" not in str(caught.value)
 
 
+def test_keys_of_64_bits_stay_exact_and_floats_that_may_be_two_keys_are_refused(
+    tmp_path: Path,
+) -> None:
+    """2^53 and 2^53 + 1 are one float64."""
+    polars = pytest.importorskip("polars")
+    files(tmp_path)
+    toml = tmp_path / "lab.toml"
+    toml.write_text(toml.read_text().replace("lab.csv", "lab.parquet"))
+    keys = [2**53, 2**53 + 1, -(2**63)]
+    table = polars.DataFrame({"who": keys, "x": [1, 2, 3]})
+    table.write_parquet(tmp_path / "lab.parquet")
+    found = read_own_rows(read_party(toml)).keys
+    assert found is not None
+    assert found.keys == tuple(map(str, keys))
+    assert found.kind == "numbers"
+    table = table.with_columns(who=polars.Series([float(2**53), 1.0, 2.0]))
+    table.write_parquet(tmp_path / "lab.parquet")
+    with pytest.raises(InputError, match=r"data row 1 is no key.*below 2\^53.*CAST"):
+        read_own_rows(read_party(toml))
+
+
 @pytest.mark.parametrize(
     ("rows", "why"),
     [
         ({"match": "private", "aligned": 5}, "rows.aligned = 5: with match"),
         ({"aligned": 5, "normalise": ["trim"]}, "rows.normalise: is for match"),
+        ({"aligned": 5, "partial": True}, "rows.partial: is for match"),
+        (
+            {"match": "plain", "partial": True, "split_by": {"party": "lab", "time": "day"}},
+            'rows.split_by.party = "lab": with partial = true a party may lack rows',
+        ),
         ({"match": "private", "alignment": "x"}, "rows.alignment: is found when rows"),
         ({"match": "hashes"}, "rows.match"),
         ({"match": "private", "normalise": ["upper"]}, "rows.normalise"),

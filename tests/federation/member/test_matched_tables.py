@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,10 +10,12 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+import torch
 from tests.federation.member.test_aligning import align_in
 from tests.federation.member.test_raw_tables import Meeting
 
 from colonnade.data import table_files
+from colonnade.data.partition import Rows, VerticalData
 from colonnade.data.stored import StoredRows
 from colonnade.errors import InputError, Unsuited
 from colonnade.federation.agreement.party_file import PartyFile, read_party
@@ -22,11 +24,13 @@ from colonnade.federation.asking.predictions import read_answer
 from colonnade.federation.member.aligning.process import read_own_rows
 from colonnade.federation.member.finding import Finding, Told, matching
 from colonnade.federation.member.leaderless import member_kind
-from colonnade.federation.member.own_data import read_own
+from colonnade.federation.member.own_data import OwnData, read_own
 from colonnade.federation.member.prediction_requests import Asked, Predicted, Predictor
 from colonnade.federation.member.stage import Stage
+from colonnade.network import Network
 from colonnade.network.clock import SECOND, Clock
 from colonnade.network.transport.memory import MemoryTransport
+from colonnade.testing.engines import run_projected, run_stacked
 
 pytest.importorskip("private_set_intersection")
 
@@ -64,7 +68,13 @@ COMMON, UNLABELLED = range(4, 60), range(50, 60)
 SPELLING = {"hospital": "Patient{}", "clinic": "patient{}", "lab": " PATIENT{}"}
 
 
-def write(folder: Path, algorithm: str = "splitnn", split: str = "", goal: str = "") -> None:
+def write(
+    folder: Path,
+    algorithm: str = "splitnn",
+    split: str = "",
+    goal: str = "",
+    holders: Mapping[str, range] = HOLDERS,
+) -> None:
     """Words, dates and gaps, in an order and with a spelling of each party's own."""
     import polars
 
@@ -74,7 +84,7 @@ def write(folder: Path, algorithm: str = "splitnn", split: str = "", goal: str =
     text = text.replace("CLASSES", goal or "classes = 2")
     (folder / "federation.toml").write_text(text.replace("BROKER", BROKER if alone else ""))
     rng = np.random.default_rng(0)
-    rows = {p: rng.permutation(held).tolist() for p, held in HOLDERS.items()}
+    rows = {p: rng.permutation(held).tolist() for p, held in holders.items()}
     keys = {p: [SPELLING[p].format(i) for i in held] for p, held in rows.items()}
     lines = [
         f"{key},{i % 3},2024-{1 + i % 12:02}-01,{'' if i in UNLABELLED else ['no', 'yes'][i % 2]}"
@@ -117,17 +127,34 @@ def test_words_gaps_and_rows_that_overlap_in_part_train_and_answer(tmp_path: Pat
     fed = parties["lab"].federation
     assert fed.rows is not None
     assert (fed.rows.aligned, fed.task().widths) == (len(COMMON) - len(UNLABELLED), (6, 4, 1))
+    asked = [f"patient{i} " for i in UNLABELLED] + ["PATIENT7", "patient1", "nobody"]
+    new, found, sent = trained_and_asked(tmp_path, parties, asked)
+    assert sorted(new.ids) == [f"Patient{i}" for i in UNLABELLED], "as the hospital writes them"
+    assert found.ids == asked[:-2], "as they were asked for"
+    assert found.unknown == asked[-2:], "the clinic lacks patient1"
+    assert found.absent == [{}] * len(found.ids)
+    assert found.truths == [None] * len(UNLABELLED) + ["yes"]
+    whole = answered(lambda one: found, asked, Journal(None, about("hospital", asked)))
+    assert whole.ids == found.ids
+    assert sent
+    assert not any(b"patient" in data.lower() for data in sent)
+
+
+def trained_and_asked(
+    folder: Path, parties: Mapping[str, PartyFile], asked: list[str]
+) -> tuple[Predicted, Predicted, list[bytes]]:
+    """What the hospital lists, and answers about these rows once all have trained; all messages."""
     clock = Clock()
     transport = MemoryTransport(clock)
     sent: list[bytes] = []
     members = {}
+    fed = parties["lab"].federation
     for party, one in parties.items():
         seat: Any = transport.seat(party)
         publish: Callable[..., None] = seat.publish
         seat.publish = lambda to, data, publish=publish: (sent.append(data), publish(to, data))
         own = read_own(one)
-        members[party] = member_kind(fed)(fed, own, seat, tmp_path / party, life=1)
-    asked = [f"patient{i} " for i in UNLABELLED] + ["PATIENT7", "patient1", "nobody"]
+        members[party] = member_kind(fed)(fed, own, seat, folder / party, life=1)
     answer: list[Predicted] = []
 
     async def story() -> None:
@@ -148,15 +175,79 @@ def test_words_gaps_and_rows_that_overlap_in_part_train_and_answer(tmp_path: Pat
         clock.spawn(one.live(), one.party)
     clock.run(("story", story()))
     new, found = sorted(answer, key=lambda one: len(one.absent))
-    assert sorted(new.ids) == [f"Patient{i}" for i in UNLABELLED], "as the hospital writes them"
-    assert found.ids == asked[:-2], "as they were asked for"
-    assert found.unknown == asked[-2:], "the clinic lacks patient1"
-    assert found.absent == [{}] * len(found.ids)
-    assert found.truths == [None] * len(UNLABELLED) + ["yes"]
-    whole = answered(lambda one: found, asked, Journal(None, about("hospital", asked)))
-    assert whole.ids == found.ids
-    assert sent
+    return new, found, sent
+
+
+OVERLAP = {"hospital": range(60), "clinic": range(10, 70), "lab": range(45)}
+
+
+def test_rows_that_some_party_lacks_train_and_are_answered_with_that_party_absent(
+    tmp_path: Path,
+) -> None:
+    write(tmp_path, split="partial = true", holders=OVERLAP)
+    parties = matched(tmp_path)
+    rows = parties["lab"].federation.rows
+    assert rows is not None
+    assert rows.aligned == 60 - len(UNLABELLED), "each row is at the clinic or at the lab"
+    asked = ["patient3", "patient20", "patient48", "patient55", "patient65"]
+    new, found, sent = trained_and_asked(tmp_path, parties, asked)
+    assert len(new.ids) == len(UNLABELLED)
+    assert found.ids == asked[:-1]
+    assert found.unknown == ["patient65"], "the hospital lacks it"
+    assert [list(who) for who in found.absent] == [["clinic"], [], ["lab"], ["lab"]]
+    assert all("lacks" in why for who in found.absent for why in who.values())
     assert not any(b"patient" in data.lower() for data in sent)
+
+
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize("algorithm", ["splitnn", "vfb2"])
+def test_parties_with_rows_of_their_own_train_what_a_simulation_trains(
+    tmp_path: Path, algorithm: str, large: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, algorithm, split="partial = true", holders=OVERLAP)
+    if large:  # the lab's table stays in a file
+        monkeypatch.setattr(table_files, "LARGE", 0)
+    parties = matched(tmp_path)
+    own, fed = {name: read_own(one) for name, one in parties.items()}, parties["lab"].federation
+    assert isinstance(own["lab"].x, StoredRows) == large
+
+    def training(net: Network, data: VerticalData) -> Coroutine[Any, Any, Any]:
+        async def train() -> Any:
+            plays = fed.algorithm()
+            plays.join(net, data)
+            await plays.train(net)
+            return plays.tensors(net)
+
+        return train()
+
+    world, whole = fed.algorithm().world(), pooled(own)
+    assert whole.train.held is not None
+    assert not whole.train.held[1:].all(1).any()
+    together = run_stacked(world, lambda net: training(net, whole))
+    alone = run_projected(world, lambda net: training(net, own[net.party].data))  # pyright: ignore[reportAttributeAccessIssue]
+    for name, tensors in together.items():
+        for key, value in tensors.items():
+            torch.testing.assert_close(alone[name][name][key], value, rtol=1e-5, atol=1e-6)
+
+
+def pooled(own: Mapping[str, OwnData]) -> VerticalData:
+    """All that the parties have, as one simulation has it."""
+
+    def part(name: str) -> Rows:
+        x = [getattr(one.data, name).x[i] for i, one in enumerate(own.values())]
+        known = getattr(own["hospital"].data, name)
+        return Rows(tuple(one[torch.arange(len(known))] for one in x), known.y, known.held)
+
+    parts = {name: part(name) for name in ("train", "validation", "test")}
+    return replace(own["clinic"].data, **parts)
+
+
+def test_a_party_without_a_row_to_train_on_is_told_so(tmp_path: Path) -> None:
+    few = OVERLAP | {"lab": range(52, 58)}  # rows without a label
+    write(tmp_path, split="partial = true", holders=few)
+    align_in(tmp_path, read_party(tmp_path / "lab.toml", aligned=False).federation)
+    with pytest.raises(InputError, match=r"lab.parquet: has none of the rows that are trained on"):
+        read_own(read_party(tmp_path / "lab.toml"))
 
 
 def test_rows_for_test_may_be_chosen_by_a_column_of_matched_rows(tmp_path: Path) -> None:

@@ -7,13 +7,14 @@ party only, and no key. Every party has a file of the same name of alignment.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
@@ -22,7 +23,8 @@ from colonnade.data.rows import Indices
 from colonnade.errors import InputError
 
 ALIGNMENT = "alignment.safetensors"
-VERSION = "1"
+VERSION = "2"
+HELD = "held by "  # the names of tensors
 AGAIN = "match the rows again: colonnade align, at every party"
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
@@ -37,8 +39,11 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     extra: Count  # rows that every column holder has beside the common ones, and may learn from
     rows: Count  # of this party's file
     empty: Count = 0  # of them without a key
-    keys: str = ""  # a digest of this party's keys, to notice when its file changes
+    keys: str = ""  # a digest of the keys of the rows in use, to notice when they change
     matched: dict[str, Count] = {}  # at the label holder: rows that it has in common with each
+    sizes: dict[str, Count] = {}  # of the parties matched with: how many keys each says it has
+    partial: bool = False  # the rows are those that the label holder and some other party have
+    order: str = ""  # at the label holder: the secret that decides their order
 
     @property
     def found(self) -> dict[str, str | int]:
@@ -49,7 +54,15 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 @dataclass(frozen=True)
 class Alignment:
     facts: Facts
-    rows: Indices  # row numbers of this party from 0, in the common order
+    rows: Indices  # row numbers of this party from 0, in the common order; -1: it lacks the row
+    # With `partial`, by column holder, as far as this party knows it: whether it has each row.
+    held: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
+
+    @property
+    def everywhere(self) -> int:
+        """The number of the rows that every party has."""
+        whole = np.ones(len(self.rows), dtype=bool)
+        return int(np.logical_and.reduce([whole, *self.held.values()]).sum())
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -57,15 +70,21 @@ class Alignment:
         facts, common = self.facts, len(self.rows)
         if not facts.matched:
             return ()
-        pairs = ", ".join(f"{count:,} at {party}" for party, count in facts.matched.items())
+        pairs = ", ".join(
+            f"{count:,} at {party} (of {facts.sizes.get(party, count):,})"
+            for party, count in facts.matched.items()
+        )
         empty = f", {facts.empty:,} of them without a key" if facts.empty else ""
         labels = f", {facts.aligned:,} of them with a label" if facts.aligned < common else ""
         others = "the others were left out"
+        where = "at every party"
+        if facts.partial:
+            where = f"at one of them or more ({self.everywhere:,} at every party)"
         if facts.extra:
             others = f"of its others each column holder uses {facts.extra:,}, without labels"
         return (
             f"rows were matched by their keys: of {facts.rows:,} rows here{empty}, {pairs}; "
-            f"{common:,} are at every party{labels}; {others}",
+            f"{common:,} are {where}{labels}; {others}",
         )
 
 
@@ -83,7 +102,9 @@ def write_alignment(folder: Path, alignment: Alignment) -> None:
     facts = msgspec.json.encode(alignment.facts).decode()
     try:
         with replacing(path, durable=True) as partial:
-            save_file({"rows": alignment.rows}, partial, {"colonnade": VERSION, "facts": facts})
+            held = {f"{HELD}{party}": mine for party, mine in alignment.held.items()}
+            told = {"colonnade": VERSION, "facts": facts}
+            save_file({"rows": alignment.rows, **held}, partial, told)
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error.strerror or error})") from error
 
@@ -96,10 +117,16 @@ def read_alignment(folder: Path) -> Alignment | None:
     try:
         with safe_open(path, "numpy") as file:
             told, rows = file.metadata() or {}, file.get_tensor("rows")
+            names = [name for name in file.keys() if name.startswith(HELD)]  # noqa: SIM118
+            held = {name.removeprefix(HELD): file.get_tensor(name) for name in names}
         facts = msgspec.json.decode(told["facts"], type=Facts)
     except (OSError, SafetensorError, KeyError, msgspec.MsgspecError) as error:
         raise InputError(f"{path}: cannot be read ({error}); {AGAIN}") from error
-    fits = rows.ndim == 1 and rows.dtype == np.int64 and np.all((rows >= 0) & (rows < facts.rows))
-    if told.get("colonnade") != VERSION or not (fits and len(np.unique(rows)) == len(rows)):
+    least = -1 if facts.partial else 0
+    fits = rows.ndim == 1 and rows.dtype == np.int64
+    fits = fits and np.all((rows >= least) & (rows < facts.rows))
+    fits = fits and all(m.dtype == np.bool_ and m.shape == rows.shape for m in held.values())
+    here = rows[rows >= 0]
+    if told.get("colonnade") != VERSION or not (fits and len(np.unique(here)) == len(here)):
         raise InputError(f"{path}: is no alignment of this version; {AGAIN}")
-    return Alignment(facts, rows)
+    return Alignment(facts, rows, held)

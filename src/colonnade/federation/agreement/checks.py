@@ -24,6 +24,16 @@ def names(parties: tuple[PartySpec, ...]) -> None:
             )
 
 
+def partial_rows(rows: RowsSpec | None, leader: str | None) -> None:
+    """Only the label holder has every row where others lack some."""
+    by = None if rows is None or not rows.partial else rows.split_by
+    if by is not None and by.party != leader:
+        raise InputError(
+            f'rows.split_by.party = "{by.party}": with partial = true a party may lack rows, and '
+            f"cannot say what they are for; expected the label holder, {leader!r}"
+        )
+
+
 def roles(parties: tuple[PartySpec, ...], known: Roles) -> None:
     for i, party in enumerate(parties):
         if not party.roles:

@@ -177,6 +177,7 @@ class Federation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             players,
             metric=self.rows.metric,
             weights=self.rows.weights,
+            partial=self.rows.partial,
         )
 
     def algorithm(self, own: Mapping[str, Factory] | None = None) -> Algorithm:
@@ -195,16 +196,27 @@ class Federation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """The pairs that exchange anything; a label holder talks to everybody."""
         place = {name: i for i, name in enumerate(self.members)}
         pairs = {(place[self.leader], i) for i in place.values()} if self.leader else set()
-        for links in self._links:
-            sources, targets = links.src.parties, links.dst.parties
-            for r, j in zip(*np.nonzero(links.real), strict=True):
-                pairs.add((place[sources[links.senders[r, j]]], place[targets[r]]))
+        pairs |= {(place[sender], place[receiver]) for sender, receiver in self._sends}
         ordered = sorted({(min(pair), max(pair)) for pair in pairs if pair[0] != pair[1]})
         return [(self.members[a], self.members[b]) for a, b in ordered]
 
     def neighbours(self, name: str) -> tuple[str, ...]:
         """Whom a party exchanges anything with."""
         return tuple(b if a == name else a for a, b in self.edges() if name in (a, b))
+
+    def hears(self, receiver: str, sender: str) -> bool:
+        """Whether the method has an exchange by which one party is sent something by another."""
+        return (sender, receiver) in self._sends
+
+    @cached_property
+    def _sends(self) -> frozenset[tuple[str, str]]:
+        """Sender and receiver of every link of every exchange."""
+        found: set[tuple[str, str]] = set()
+        for links in self._links:
+            sources, targets = links.src.parties, links.dst.parties
+            for r, j in zip(*np.nonzero(links.real), strict=True):
+                found.add((sources[links.senders[r, j]], targets[r]))
+        return frozenset(found)
 
     @cached_property
     def _links(self) -> list[Links]:
@@ -246,7 +258,8 @@ class Federation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         rows = self.rows
         assert rows is not None
         roles = {party.name: list(party.roles) for party in self.parties}
-        return digest([roles, rows.match, rows.steps, rows.keys, self.learns_alone], 16)
+        partial = ["partial"] if rows.partial else []
+        return digest([roles, rows.match, rows.steps, rows.keys, self.learns_alone, *partial], 16)
 
     @cached_property
     def learns_alone(self) -> bool:
@@ -278,6 +291,7 @@ class Federation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
                 f'rows.weights = "{self.rows.weights}": is for one label holder, which knows how '
                 "often each class occurs; leave it out"
             )
+        checks.partial_rows(self.rows, self.leader)
         checks.connected(self.network.graph, self.clients)
         for links in self._links:
             if self.leader and links.dst.name != "everyone":

@@ -20,6 +20,7 @@ from colonnade.common.file_kinds import PARTY, read_kind
 from colonnade.common.toml import Table, convert
 from colonnade.common.user_code import FACTORIES, REFERENCE, code_folder
 from colonnade.data.preprocessing import check_treatment
+from colonnade.data.sql import Query
 from colonnade.errors import InputError
 from colonnade.federation.agreement.alignment_file import (
     AGAIN,
@@ -41,12 +42,18 @@ class OwnSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     path: str  # a CSV, Parquet or .npz file, or a database
     query: str | None = None  # SQL over it, whose result is the table
+    attach: dict[str, str] = {}  # name in the query → a database file
     id: str | None = None  # rows are put in the order of this column
     label: str | None = None
     columns: list[str] | None = None  # default: all but id and label
     prepare: dict[str, str] = {}  # column → what is done with it; others are decided by their cells
 
+    @property
+    def sql(self) -> Query | None:
+        return Query.of(self.query, self.attach)
+
     def __post_init__(self) -> None:
+        Query.of(self.query, self.attach)
         for column, treatment in self.prepare.items():
             check_treatment(treatment, f"data.prepare.{column}")
 
@@ -186,7 +193,8 @@ def _own(table: Any, path: Path) -> OwnSpec | None:
     if table is None:
         return None
     spec = convert(table, OwnSpec, "data")
-    return msgspec.structs.replace(spec, path=str(_place(path, spec.path)))
+    attach = {name: str(_place(path, file)) for name, file in spec.attach.items()}
+    return msgspec.structs.replace(spec, path=str(_place(path, spec.path)), attach=attach)
 
 
 def _place(path: Path, name: str) -> Path:

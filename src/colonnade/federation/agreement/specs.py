@@ -80,6 +80,8 @@ class RowsSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     match: Match | None = None  # how the parties find their common rows by their keys
     normalise: tuple[Step, ...] | None = None  # what is done to keys before they are compared
     keys: Kind | None = None  # what keys are; not set: each file shows it
+    most_keys: int | None = None  # that a party may bring: whoever makes up keys needs many
+    partial: bool = False  # train on rows that some party lacks, too; it is absent there
     # The next three are found when parties meet, and are in no federation file.
     parts: str | None = None  # what `split_by` says
     alignment: str | None = None  # which, by a name that is drawn anew each time
@@ -114,9 +116,11 @@ class RowsSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             )
 
     def _check_matching(self) -> None:
+        if self.most_keys is not None and self.most_keys < 1:
+            raise InputError(f"rows.most_keys = {self.most_keys}: expected 1 or more.")
         if self.match is None:
-            for key in ("normalise", "keys"):
-                if getattr(self, key) is not None:
+            for key in ("normalise", "keys", "most_keys", "partial"):
+                if getattr(self, key) not in (None, False):
                     raise InputError(f'rows.{key}: is for match = "private"; leave it out.')
         elif (self.aligned is None) != (self.alignment is None):
             raise InputError(

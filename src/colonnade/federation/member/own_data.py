@@ -56,6 +56,7 @@ class OwnData:
     labels: Tensor | None = None  # of the aligned rows, where several parties have some; see there
     features: OwnFeatures | None = None  # how they were made, where they are from a file
     keys: KnownKeys | None = None  # of the rows, where they were matched; `ids` are then numbers
+    held: Sequence[bool] | None = None  # which rows this party has; None: all
 
     def keep(self, folder: Path) -> None:
         """Write how the columns were prepared, so that they are prepared alike later."""
@@ -86,7 +87,9 @@ class OwnData:
 
     @cached_property
     def places(self) -> dict[str, int]:
-        return {one: i for i, one in enumerate(self.ids)}
+        """Of the rows that this party has."""
+        held = self.held
+        return {one: i for i, one in enumerate(self.ids) if held is None or held[i]}
 
 
 def read_own(party: PartyFile, read: FileRows | None = None) -> OwnData:
@@ -103,9 +106,12 @@ def read_rows(party: PartyFile) -> OwnData:
     """Of a federation with `[data]`: its test rows are those that predictions may be asked for."""
     federation = party.federation
     if federation.rows is None:
-        data = federation.vertical_data()
-        x = data.test.x[data.clients.index(party.party)] if party.holds_columns else None
-        return OwnData(data, numbered(len(data.test)), x)
+        data, x, held = federation.vertical_data(), None, None
+        if party.holds_columns:
+            me = data.clients.index(party.party)
+            x = data.test.x[me]
+            held = None if data.test.held is None else data.test.held[me].tolist()
+        return OwnData(data, numbered(len(data.test)), x, held=held)
     return own_data(party, read_file(party))
 
 
@@ -123,7 +129,7 @@ class FileRows:
 def count_rows(party: PartyFile) -> int:
     """The rows of a party's file."""
     assert party.data is not None
-    with opened(Path(party.data.path), party.data.query, party.folder) as columns:
+    with opened(Path(party.data.path), party.data.sql, party.folder) as columns:
         return row_count(columns)
 
 
@@ -134,7 +140,7 @@ def read_file(party: PartyFile) -> FileRows:
         return FileRows()
     if spec is None:
         return FileRows(RowOrder(fingerprint=rows.alignment or ""))
-    with opened(Path(spec.path), spec.query, party.folder) as columns:
+    with opened(Path(spec.path), spec.sql, party.folder) as columns:
         return _from_file(party, rows, spec, columns)
 
 
@@ -154,6 +160,7 @@ def own_data(party: PartyFile, read: FileRows) -> OwnData:
         labels=read.labels,
         features=features,
         keys=rows.keys,
+        held=(rows.order >= 0).tolist() if rows.held else None,
     )
 
 
@@ -183,13 +190,15 @@ def _vertical(party: PartyFile, read: FileRows) -> VerticalData:
     assert rows is not None
     split = rows.split(federation.seed)
     unknown = torch.zeros(1, dtype=torch.int64 if task.classes else torch.float64)
+    known = _held(read.rows, task.clients)
 
     def part(which: Indices) -> Rows:
         chosen = torch.from_numpy(which)
         x = features and (
             features.x.part(which) if isinstance(features.x, StoredRows) else features.x[chosen]
         )
-        return Rows(held(len(which), x), unknown.expand(len(which)) if y is None else y[chosen])
+        labels = unknown.expand(len(which)) if y is None else y[chosen]
+        return Rows(held(len(which), x), labels, known[:, chosen] if read.rows.held else None)
 
     def held(count: int, own: Tensor | StoredRows | None) -> tuple[Tensor, ...]:
         """By client: its columns. Those of others take no memory."""
@@ -211,6 +220,12 @@ def _vertical(party: PartyFile, read: FileRows) -> VerticalData:
         extra=held(rows.extra, features and features.beside) if rows.extra else (),
         notes=() if y is None else label_notes(task.classes, y.numpy(), split, read.classes),
     )
+
+
+def _held(own: RowOrder, clients: Sequence[str]) -> Tensor:
+    """Which rows each client has, as far as this party knows it. [clients, rows] bool"""
+    every = np.ones(len(own.order), dtype=bool)
+    return torch.from_numpy(np.stack([own.held.get(client, every) for client in clients]))
 
 
 def feature_names(

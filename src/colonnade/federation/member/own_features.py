@@ -62,6 +62,7 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
     rows: int
     width: int
     digest: str  # of the features of the aligned rows
+    content: str = ""  # digest of the result of a query that is large: it may read other files
 
 
 @dataclass(frozen=True)
@@ -105,18 +106,24 @@ def own_features(
     assert rows is not None
     path, aligned = Path(spec.path), _with(own.order[: rows.size], own.beside)
     training = _with(own.order[train], own.beside)
-    used = hashlib.blake2b(training.tobytes() + aligned.tobytes(), digest_size=16).hexdigest()
+    if not len(training):
+        raise InputError(
+            f"{path}: has none of the rows that are trained on; with partial = true a party needs "
+            "some. Leave this party out, or give it more rows in common with the label holder."
+        )
+    used = _digest_of_rows(training, aligned)
     before, source = _before(party, spec, names, used), str(path)
+    training = _sample(training, party.federation.seed)  # of a large table, the others are not kept
     if before is None:
-        sample = _sample(training, party.federation.seed)
-        fitted = Preprocessing.fit(Chosen(columns, names), sample, source, spec.prepare)
+        fitted = Preprocessing.fit(
+            Chosen(columns, names, spec.columns is not None), training, source, spec.prepare
+        )
     else:
         fitted = load_preprocessing(party.folder / FITTED)
     _check_width(fitted, party, names)
-    remarks, stamp = Remarks(), Stamp.of(path)
-    found, digest = _prepared(
-        party.folder, columns, fitted, aligned, before, stamp, source, remarks
-    )
+    remarks, stamp, content = Remarks(), Stamp.of(path), _content(columns, spec)
+    same = before if before and (before.stamp, before.content) == (stamp, content) else None
+    found, digest = _prepared(party.folder, columns, fitted, aligned, same, source, remarks)
     if before is not None and digest != before.digest:
         raise InputError(
             f"{path}: its rows have changed since the training began; put the file back as it was, "
@@ -130,31 +137,49 @@ def own_features(
         rows=row_count(columns),
         width=fitted.width,
         digest=digest,
+        content=content,
     )
     x, beside = (
-        StoredRows(found, places)
-        if isinstance(found, FeatureFile)
-        else found[torch.from_numpy(places)]
+        StoredRows(found, places) if isinstance(found, FeatureFile) else _rows(found, places)
         for places in (own.order, own.beside)
     )
     return OwnFeatures(x, beside, fitted, kept, remarks)
 
 
+def _rows(found: Tensor, places: Indices) -> Tensor:
+    """The features at these places; zeros for -1."""
+    here = torch.from_numpy(places >= 0)
+    return found[torch.from_numpy(places).clamp(min=0)] * here[:, None]
+
+
+def _digest_of_rows(*rows: Indices) -> str:
+    found = hashlib.blake2b(digest_size=16)
+    for some in rows:
+        found.update(np.ascontiguousarray(some).data)
+    return found.hexdigest()
+
+
 def _with(rows: Indices, beside: Indices) -> Indices:
-    """In the order of the file."""
-    return np.sort(np.concatenate([rows, beside]))
+    """In the order of the file; without those that are not there."""
+    every = np.concatenate([rows, beside])
+    return np.sort(every[every >= 0])
 
 
 class Chosen:
-    """Some columns of a table, in this order, of which some rows are taken."""
+    """Some columns of a table, in this order, of which some rows are taken. `named`: the party file
+    names them."""
 
-    def __init__(self, columns: Mapping[str, Column], names: list[str]) -> None:
-        self.columns, self.names = columns, names
+    def __init__(self, columns: Mapping[str, Column], names: list[str], named: bool) -> None:
+        self.columns, self.names, self.named = columns, names, named
 
     def take(self, name: str, rows: Indices) -> Column:
         if isinstance(self.columns, ParquetColumns):
-            return self.columns.take(name, rows)
-        return cells.take(self.columns[name], rows)
+            found = self.columns.take(name, rows)
+        else:
+            found = cells.take(self.columns[name], rows)
+        if self.named and isinstance(found, cells.Unusable):
+            raise found.refused()
+        return found
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.names)
@@ -168,19 +193,19 @@ def _prepared(
     columns: Mapping[str, Column],
     fitted: Preprocessing,
     aligned: Indices,
-    before: Kept | None,
-    stamp: Stamp,
+    same: Kept | None,
     source: str,
     remarks: Remarks,
 ) -> tuple[Tensor | FeatureFile, str]:
-    """The features in the order of the file, and the digest of those of the aligned rows."""
+    """The features in the order of the file, and the digest of those of the aligned rows. `same`:
+    what an earlier process has kept of the same table."""
     if not isinstance(columns, ParquetColumns):
         whole = fitted.features(columns, source, remarks)
         return torch.from_numpy(whole), _digest([whole], aligned)
     path = folder / FEATURES
     size = columns.rows * fitted.width * 4
-    if before is not None and before.stamp == stamp and path.exists() and size == _size(path):
-        return FeatureFile(path, columns.rows, fitted.width), before.digest
+    if same is not None and path.exists() and size == _size(path):
+        return FeatureFile(path, columns.rows, fitted.width), same.digest
     folder.mkdir(parents=True, exist_ok=True)
     digest = Digest(aligned)
     names = [column.name for column in fitted.columns if column.width]
@@ -231,6 +256,14 @@ def _size(path: Path) -> int:
     return path.stat().st_size
 
 
+def _content(columns: Mapping[str, Column], spec: OwnSpec) -> str:
+    """Which files a query reads is not known, so that a large result is compared as a whole."""
+    if spec.query is None or not isinstance(columns, ParquetColumns):
+        return ""
+    with columns.path.open("rb") as file:
+        return hashlib.file_digest(file, "blake2b").hexdigest()
+
+
 def _told(spec: OwnSpec, names: list[str]) -> dict[str, Any]:
     return {"columns": names, "prepare": dict(spec.prepare), "query": spec.query}
 
@@ -244,13 +277,26 @@ def _before(party: PartyFile, spec: OwnSpec, names: list[str], used: str) -> Kep
         kept = msgspec.json.decode(path.read_bytes(), type=Kept)
     except (OSError, msgspec.MsgspecError) as error:
         raise InputError(f"{path}: cannot be read ({error}); start over with --fresh.") from error
-    if kept.spec != _told(spec, names) or kept.used != used:
-        what = "[data] of the party file" if kept.used == used else "which rows are trained on"
-        raise InputError(
-            f"{party.source}: {what} has changed since the training began; put it back as it was, "
-            "or start over with --fresh at every party."
-        )
+    if why := _changed(kept, spec, names, used, party.source):
+        raise InputError(f"{why}, or start over with --fresh at every party.")
     return kept
+
+
+def _changed(kept: Kept, spec: OwnSpec, names: list[str], used: str, source: str) -> str:
+    """What is not as it was when the training began, and what to do; "" if all of it is."""
+    before = kept.spec["columns"]
+    lost = [name for name in before if name not in names]
+    new = [name for name in names if name not in before]
+    if spec.columns is None and lost:
+        what = f"column {lost[0]!r} is missing, which the model was trained with"
+        return f"{spec.path}: {what}; put it back"
+    if spec.columns is None and new:
+        what = f"column {new[0]!r} is new since the training began"
+        return f"{spec.path}: {what}; list the others in data.columns of {source}"
+    if kept.spec == _told(spec, names) and kept.used == used:
+        return ""
+    what = "[data] of the party file" if kept.used == used else "which rows are trained on"
+    return f"{source}: {what} has changed since the training began; put it back as it was"
 
 
 def _check_width(fitted: Preprocessing, party: PartyFile, names: list[str]) -> None:

@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 from colonnade.common.text import nearest
 from colonnade.data.preprocessing import Column
 from colonnade.data.rows import Indices
+from colonnade.data.series import EXACT
 from colonnade.errors import InputError
 from colonnade.federation.agreement.alignment_file import AGAIN, Alignment, digest_of
 from colonnade.federation.agreement.specs import RowsSpec
 from colonnade.privacy.alignment.keys import DuplicateKeys, KeyColumn, Step, key_column, normalised
-
-EXACT = 2**53  # whole numbers up to here survive being read as float64
 
 
 @dataclass(frozen=True)
@@ -26,13 +25,13 @@ class KnownKeys:
     """The keys of the common rows at one party. Parties speak of a common row by its number, from
     1 in the common order, so that nobody is told a key."""
 
-    keys: tuple[str, ...]  # normalised
+    keys: tuple[str, ...]  # normalised; "" for a row that this party lacks
     written: tuple[str, ...]  # as this party's file has them
     steps: tuple[Step, ...]
 
     @cached_property
     def _numbers(self) -> dict[str, str]:
-        return {key: str(number) for number, key in enumerate(self.keys, 1)}
+        return {key: str(number) for number, key in enumerate(self.keys, 1) if key}
 
     def numbers(self, asked: Sequence[str]) -> list[str]:
         """The numbers of rows that a person names by their keys; "" for one that is not common."""
@@ -51,6 +50,11 @@ def read_keys(column: Column, path: Path, name: str, rows: RowsSpec) -> KeyColum
         ) from None
     if not found.keys:
         raise InputError(f"{path}: column {name!r} has no key in any row; rows are matched by it.")
+    if rows.most_keys is not None and len(found.keys) > rows.most_keys:
+        raise InputError(
+            f"{path}: column {name!r} has {len(found.keys):,} keys, but in the federation file "
+            f"rows.most_keys = {rows.most_keys:,}."
+        )
     if rows.keys == "numbers" and found.kind != "numbers":
         raise InputError(
             f"{path}: column {name!r} holds keys that are no whole numbers, but in the federation "
@@ -66,25 +70,37 @@ def _texts(column: Column, path: Path, name: str) -> list[str]:
         return [str(one) for one in array.tolist()]
     numbers = array.astype(np.float64)
     known = ~np.isnan(numbers)
-    bad = known & ((numbers != np.round(numbers)) | (np.abs(numbers) > EXACT))
+    bad = known & ((numbers != np.round(numbers)) | (np.abs(numbers) >= EXACT))
     if bad.any():
         raise InputError(
             f"{path}: column {name!r}, data row {int(np.argmax(bad)) + 1} is no key; expected text "
-            "or whole numbers below 2^53."
+            f"or whole numbers, and below 2^53 those that are kept as {array.dtype}; CAST others "
+            "to text or BIGINT with data.query."
         )
     return [str(int(one)) if there else "" for one, there in zip(numbers, known, strict=True)]
 
 
 def known_keys(found: KeyColumn, alignment: Alignment, steps: tuple[Step, ...]) -> KnownKeys:
     place = {row: i for i, row in enumerate(found.rows.tolist())}
-    common = [place[row] for row in alignment.rows.tolist()]
-    keys, written = (tuple(texts[i] for i in common) for texts in (found.keys, found.written))
+    common = [place.get(row) for row in alignment.rows.tolist()]
+    keys, written = (
+        tuple("" if i is None else texts[i] for i in common)
+        for texts in (found.keys, found.written)
+    )
     return KnownKeys(keys, written, steps)
+
+
+def digest_of_used(found: KeyColumn, common: Indices, extra: int, name: str) -> str:
+    """Of the keys, and the places in the file, of the rows that an alignment uses: the common ones
+    and `extra` beside. Rows that are added behind them do not change it."""
+    used = np.isin(found.rows, np.concatenate([common, _beside(found, common, extra)]))
+    keys = [key for key, one in zip(found.keys, used.tolist(), strict=True) if one]
+    return digest_of(keys, found.rows[used], name)
 
 
 def check_unchanged(found: KeyColumn, alignment: Alignment, path: Path) -> None:
     facts = alignment.facts
-    if digest_of(found.keys, found.rows, facts.name) != facts.keys:
+    if digest_of_used(found, alignment.rows, facts.extra, facts.name) != facts.keys:
         raise InputError(f"{path}: its keys have changed since its rows were matched; {AGAIN}")
 
 
@@ -98,8 +114,11 @@ def has_label(column: Column) -> NDArray[np.bool_]:
 
 def beside(found: KeyColumn, alignment: Alignment) -> Indices:
     """Rows of this party that are not common ones, as many as every column holder has."""
-    others = np.setdiff1d(found.rows, alignment.rows)
-    return others[: alignment.facts.extra]
+    return _beside(found, alignment.rows, alignment.facts.extra)
+
+
+def _beside(found: KeyColumn, common: Indices, extra: int) -> Indices:
+    return np.setdiff1d(found.rows, common)[:extra]
 
 
 def check_there(columns: Mapping[str, Column], name: str | None, path: Path, key: str) -> None:

@@ -13,17 +13,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from colonnade.data.preprocessing import Column
 from colonnade.data.raw import COUNTING, Array
 from colonnade.data.rows import Indices
+from colonnade.data.series import EXACT
 from colonnade.data.table_files import row_count
 from colonnade.errors import InputError
 from colonnade.federation.agreement.federation import Federation
 from colonnade.federation.agreement.party_file import OwnSpec, PartyFile
 from colonnade.federation.agreement.specs import RowsSpec
 from colonnade.federation.member.own_keys import (
-    EXACT,
     KnownKeys,
     beside,
     check_there,
@@ -39,12 +40,15 @@ MANY = 10**6  # rows whose numbers are not kept as texts
 class RowOrder:
     """Which rows of a file take part, and what others call them."""
 
-    order: Indices = field(default_factory=lambda: np.arange(0))  # the aligned rows first
+    # The aligned rows first; -1 for one that this party lacks, of those that were matched.
+    order: Indices = field(default_factory=lambda: np.arange(0))
     ids: Sequence[str] = ()  # in this order
     fingerprint: str = ""  # the same at every party; "": nothing can be compared
     beside: Indices = field(default_factory=lambda: np.arange(0))  # learnt from, without labels
     keys: KnownKeys | None = None  # of rows that were matched
     notes: tuple[str, ...] = ()
+    # Where parties may lack rows, by column holder, as far as it is known: whether it has each.
+    held: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
 
 
 def row_order(columns: Mapping[str, Column], party: PartyFile) -> RowOrder:
@@ -94,6 +98,7 @@ def _matched(
         beside(found, alignment),
         known_keys(found, alignment, rows.steps),
         alignment.notes,
+        alignment.held,
     )
 
 
@@ -123,12 +128,13 @@ def _whole(array: Array, path: Path, column: str) -> Sequence[object]:
     if array.dtype.kind != "f":
         return array.tolist()
     numbers = array.astype(np.float64)
-    bad = ~np.isfinite(numbers) | (numbers != np.round(numbers)) | (np.abs(numbers) > EXACT)
+    bad = ~np.isfinite(numbers) | (numbers != np.round(numbers)) | (np.abs(numbers) >= EXACT)
     if bad.any():
         row = int(np.argmax(bad))
         raise InputError(
             f"{path}: column {column!r}, data row {row + 1} ({array[row]}; {COUNTING}) is no id; "
-            "expected text or whole numbers below 2^53."
+            f"expected text or whole numbers, and below 2^53 those that are kept as {array.dtype}; "
+            "CAST others to text or BIGINT with data.query."
         )
     return numbers.astype(np.int64).tolist()
 

@@ -39,6 +39,8 @@ class AskingEcdh:
             elements += _parsed(psi.ServerSetup(), one).raw.encrypted_elements
         if len(elements) != count:
             raise NotOfThisProtocol("another number of keys than it told")
+        if len(set(elements)) < count:
+            raise NotOfThisProtocol("the same key twice")
         self.theirs.raw.encrypted_elements.extend(sorted(elements))
 
     def matched(self, keys: Sequence[str], answer: bytes) -> list[int]:
@@ -65,6 +67,8 @@ class AnsweringEcdh:
         asked = _parsed(psi.Request(), request)
         if len(asked.encrypted_elements) > most:
             raise NotOfThisProtocol("a request for too many keys")
+        if len(set(asked.encrypted_elements)) < len(asked.encrypted_elements):
+            raise NotOfThisProtocol("a request for the same key twice")
         try:
             return self.side.ProcessRequest(asked).SerializeToString()
         except RuntimeError as error:

@@ -19,10 +19,11 @@ from numpy.typing import NDArray
 
 from colonnade.errors import ColonnadeError
 
-Step = Literal["trim", "nfc", "nfkc", "case"]
+Step = Literal["trim", "nfc", "nfkc", "case", "zeros"]
 Kind = Literal["numbers", "text"]
 
 USUAL: tuple[Step, ...] = ("trim", "nfc")
+ZEROS = re.compile(r"0+([0-9]+)")  # before a number
 NUMBER = re.compile(r"-?(0|[1-9][0-9]*)")
 
 
@@ -56,7 +57,9 @@ def normalised(key: str, steps: Sequence[Step]) -> str:
     if "case" in steps:
         key = key.casefold()
         key = unicodedata.normalize(form, key) if form else key
-    return key.strip() if "trim" in steps else key
+    key = key.strip() if "trim" in steps else key
+    padded = ZEROS.fullmatch(key) if "zeros" in steps else None
+    return padded[1] if padded else key
 
 
 def key_column(texts: Sequence[str], steps: Sequence[Step] = USUAL) -> KeyColumn:
@@ -80,9 +83,10 @@ def token(key: str) -> str:
     return hashlib.blake2b(content, digest_size=32, person=b"colonnade key").hexdigest()
 
 
-def common_order(tokens: Sequence[str], seed: int) -> NDArray[np.int64]:
+def common_order(tokens: Sequence[str], seed: int | str) -> NDArray[np.int64]:
     """An order of keys that every party finds by itself from the same keys and the same seed,
-    whatever the order of its file; so the same rows are for training and test each time."""
+    whatever the order of its file; so the same rows are for training and test each time. `seed`
+    may be a secret: then nobody else can tell where a key is."""
     salt = f"order {seed}".encode()
     marks = [hashlib.blake2b(one.encode(), digest_size=16, key=salt).digest() for one in tokens]
     return np.array(sorted(range(len(marks)), key=marks.__getitem__), dtype=np.int64)

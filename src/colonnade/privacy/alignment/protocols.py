@@ -3,6 +3,8 @@
 One interface for all of them. Keys come in parts, so that messages stay small and progress can be
 shown. The asking side sends `request` for each part of its keys; the answering side sends `setup`
 for each part of its own and `answer` for each request; from both, the asking side finds `matched`.
+A protocol of another package that cannot be cut into such parts is a process of its own at each
+party (`Kind.worker`).
 Every protocol here is for sides that follow it (semi-honest): a side that makes up keys finds out
 whether the other side has them.
 """
@@ -10,15 +12,20 @@ whether the other side has them.
 from __future__ import annotations
 
 import importlib.util
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, get_args
+from pathlib import Path
+from typing import Literal, NoReturn, Protocol, get_args
 
 from colonnade.errors import ColonnadeError, InputError
 
 Match = Literal["private", "plain", "spu"]
 PART = 4096  # keys of one part
 ELEMENT = 64  # bytes of one key in a message, at most
+SPU_PYTHON = "COLONNADE_SPU_PYTHON"  # names the python of an environment that has spu
 
 
 class NotOfThisProtocol(ColonnadeError):
@@ -53,14 +60,23 @@ class Answering(Protocol):
         ...
 
 
+def _by_worker(salt: bytes) -> NoReturn:
+    raise TypeError("a process runs this protocol: see Kind.worker")
+
+
 @dataclass(frozen=True)
 class Kind:
     """A protocol by the name that `rows.match` gives it. Both sides are made with the salt of the
-    run, 16 bytes which both know."""
+    run, 16 bytes which both know.
 
-    asking: Callable[[bytes], Asking]
-    answering: Callable[[bytes], Answering]
+    A protocol that another package runs over connections of its own has a `worker` in place of the
+    two sides: the command of a process that each party starts, and whose connections are carried
+    to the other party; see spu_worker.py."""
+
+    asking: Callable[[bytes], Asking] = _by_worker
+    answering: Callable[[bytes], Answering] = _by_worker
     warning: str = ""  # shown wherever the protocol is used
+    worker: tuple[str, ...] = ()
 
 
 _kinds: dict[str, Callable[[], Kind]] = {}
@@ -110,11 +126,21 @@ def _plain() -> Kind:
 
 
 def _spu() -> Kind:
-    raise InputError(
-        'rows.match = "spu": its protocols are not connected yet. They fit the interface in '
-        "colonnade.privacy.alignment.protocols: register one under this name, or take "
-        'match = "private"'
-    )
+    """RR22 of the package spu, which may be in an environment of its own: it takes a gigabyte, and
+    older versions of numpy and jax than others need."""
+    python = os.environ.get(SPU_PYTHON) or sys.executable
+    test = [python, "-c", "import spu.psi"]
+    try:
+        failed = subprocess.run(test, capture_output=True, timeout=60, check=False).returncode != 0
+    except (OSError, subprocess.TimeoutExpired):
+        failed = True
+    if failed:
+        raise InputError(
+            f'rows.match = "spu": {python} has no package spu. pip install "spu==0.9.5" into this '
+            f"environment, or into another one (Python 3.10 or 3.11), and set {SPU_PYTHON} to the "
+            'path of that one\'s python; or take match = "private"'
+        )
+    return Kind(worker=(python, str(Path(__file__).with_name("spu_worker.py"))))
 
 
 register("private", _private)

@@ -29,6 +29,8 @@ class AskingSalted:
             raise NotOfThisProtocol("bytes that are no list of so many hashes")
         for one in setups:
             self.theirs |= {one[i : i + SIZE] for i in range(0, len(one), SIZE)}
+        if len(self.theirs) < count:
+            raise NotOfThisProtocol("the same key twice")
 
     def matched(self, keys: Sequence[str], answer: bytes) -> list[int]:
         return [i for i, key in enumerate(keys) if salted(key, self.salt) in self.theirs]

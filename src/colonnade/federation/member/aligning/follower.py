@@ -2,7 +2,8 @@
 parties have.
 
 It learns how many keys the leader has, and which of its own rows are at every party; not which rows
-it shares with the leader alone, nor anything of the rows of others.
+it shares with the leader alone, nor anything of the rows of others. With `rows.partial` it learns
+which rows it shares with the leader, and how many the leader shares with any party.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ import numpy as np
 from colonnade.common.text import printable
 from colonnade.data.rows import Indices
 from colonnade.errors import ColonnadeError, Unsuited
-from colonnade.federation.agreement.alignment_file import Alignment, Facts, digest_of
+from colonnade.federation.agreement.alignment_file import Alignment, Facts
 from colonnade.federation.member.aligning.messages import (
     Any_,
     Ask,
     Begin,
+    Carry,
     Commit,
     Greet,
     Kept,
@@ -28,7 +30,8 @@ from colonnade.federation.member.aligning.messages import (
     Stop,
     Tell,
 )
-from colonnade.federation.member.aligning.side import Answers, Lost, Side
+from colonnade.federation.member.aligning.side import RUNS, Answers, Lost, Side
+from colonnade.federation.member.own_keys import digest_of_used
 from colonnade.network.clock import SECOND
 from colonnade.privacy.alignment.keys import common_order
 
@@ -52,8 +55,12 @@ class Follower(Side):
     def __init__(self, *arguments: Any, leader: str, rows: int, **more: Any) -> None:
         super().__init__(*arguments, **more)
         self.leader, self.rows = leader, rows
+        assert self.federation.rows is not None
+        self.partial = self.federation.rows.partial
         self.life: int | None = None  # of the leader
         self.kept: Alignment | None = None
+        self.runs = 0  # in which the leader was answered
+        self.theirs = 0  # keys of the leader
 
     async def run_to_the_end(self) -> Alignment:
         while True:
@@ -91,14 +98,22 @@ class Follower(Side):
                 begin = anew.begin
 
     async def one_run(self, begin: Begin) -> Alignment:
+        self.theirs = begin.keys
+        if self.keys is not None and (why := self.too_many(self.leader, begin.keys)):
+            self.stop(why)
         answers = Answers(self.kind, self.run, self.tokens, begin.keys)
         common: Indices | None = None
         trained = 0
         while True:
             end = self.clock.now + FAREWELL if self.kept else None
-            message = await self.next(self.leader, Ask, Tell, Commit, Over, until=end)
+            message = await self.next(self.leader, Ask, Carry, Tell, Commit, Over, until=end)
             match message:
+                case Carry(stage="find", number=0) if self.kind.worker and not answers.seen:
+                    self.count_run(answers)
+                    answers.seen[0] = b""  # once in a run
+                    await self.carry(self.leader, "find", self.tokens, begin.keys, message)
                 case Ask(stage="find"):
+                    self.count_run(answers)
                     self.reply(self.leader, answers, message)
                 case Tell():
                     if common is None:
@@ -110,20 +125,45 @@ class Follower(Side):
                 case Over() | None if self.kept is not None:
                     return self.kept
 
+    def count_run(self, answers: Answers) -> None:
+        """A leader that begins again and again may ask for other keys each time."""
+        self.runs += not answers.seen
+        if self.runs > RUNS:
+            self.stop(
+                f"{self.leader} has matched rows {RUNS} times and kept nothing. In each run it may "
+                "have tried out other keys; ask what happened there, and start again"
+            )
+
     async def learn(self, tell: Tell) -> tuple[Indices, int]:
         """The rows that all parties have, in the common order, and how many are trained on."""
         assert self.keys is not None
         found = await self.ask(self.leader, "tell", self.tokens, tell.common)
-        bits = np.frombuffer(tell.labelled, dtype=np.uint8)
-        if len(found) != tell.common or len(bits) != -(-tell.common // 8):
+        if len(found) != tell.common:
             self.stop(
                 f"{self.party} finds {len(found):,} of {tell.common:,} common rows. Has a file "
                 "changed meanwhile? Start again"
             )
         order = common_order([self.tokens[place] for place in found], self.federation.seed)
         rows = self.keys.rows[[self.places[found[i]] for i in order]]
+        return (self.placed if self.partial else self.labelled_first)(tell, rows)
+
+    def labelled_first(self, tell: Tell, rows: Indices) -> tuple[Indices, int]:
+        bits = np.frombuffer(tell.labelled, dtype=np.uint8)
+        if len(bits) != -(-tell.common // 8):
+            self.stop(f"{self.leader} does not say which rows have a label")
         trained = np.unpackbits(bits, count=tell.common).astype(bool)
         return np.concatenate([rows[trained], rows[~trained]]), int(trained.sum())
+
+    def placed(self, tell: Tell, rows: Indices) -> tuple[Indices, int]:
+        """With `partial`: the rows at the places that the leader tells; -1 elsewhere."""
+        told = len(tell.places) // 4
+        places = np.frombuffer(tell.places[: 4 * told], dtype="<u4").astype(np.int64)
+        fit = told == len(rows) == len(np.unique(places)) and tell.aligned <= tell.rows
+        if not fit or (len(places) and places.max() >= tell.rows):
+            self.stop(f"{self.leader} tells places of rows that cannot be")
+        ordered = np.full(tell.rows, -1, dtype=np.int64)
+        ordered[places] = rows
+        return ordered, tell.aligned
 
     def commit(self, commit: Commit, common: Indices | None, trained: int) -> None:
         if self.keys is None:
@@ -131,7 +171,7 @@ class Follower(Side):
         if common is None or trained != commit.aligned or len(common) not in (0, commit.common):
             self.stop(f"{self.leader} announces other rows than {self.party} has found")
         name = self.run.hex()
-        keys = "" if self.keys is None else digest_of(self.keys.keys, self.keys.rows, name)
+        used = self.keys and digest_of_used(self.keys, common, commit.extra, name)
         facts = Facts(
             name=name,
             federation=self.federation.matching,
@@ -139,9 +179,11 @@ class Follower(Side):
             extra=commit.extra,
             rows=self.rows,
             empty=0 if self.keys is None else self.keys.empty,
-            keys=keys,
+            keys=used or "",
+            sizes={self.leader: self.theirs},
+            partial=self.partial,
         )
-        self.kept = Alignment(facts, common)
+        self.kept = Alignment(facts, common, {self.party: common >= 0} if self.partial else {})
         self.keep(self.kept)
 
     def stop(self, why: str) -> NoReturn:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Iterable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, NoReturn, TypeVar
 
 import numpy as np
@@ -16,12 +17,15 @@ from numpy.typing import NDArray
 
 from colonnade.common.text import printable
 from colonnade.errors import InputError
-from colonnade.federation.agreement.alignment_file import Alignment, Facts, digest_of
+from colonnade.federation.agreement.alignment_file import Alignment, Facts
 from colonnade.federation.agreement.digest import differences
+from colonnade.federation.member.aligning.announcing import held_by, news_for_all, news_for_one
 from colonnade.federation.member.aligning.messages import (
+    PLACES,
     Any_,
     Ask,
     Begin,
+    Carry,
     Commit,
     Greet,
     Hello,
@@ -31,7 +35,8 @@ from colonnade.federation.member.aligning.messages import (
     Stop,
     Tell,
 )
-from colonnade.federation.member.aligning.side import Answers, Lost, Side
+from colonnade.federation.member.aligning.side import RUNS, Answers, Lost, Side
+from colonnade.federation.member.own_keys import digest_of_used
 from colonnade.network.clock import SECOND
 from colonnade.privacy.alignment.keys import common_order
 
@@ -49,12 +54,17 @@ R = TypeVar("R")
 
 
 class Leader(Side):
-    """`labelled`: by row of its file, whether it has a label, so that it is trained on."""
+    """`labelled`: by row of its file, whether it has a label, so that it is trained on. `order`: a
+    secret of this party that decides the order of rows with `rows.partial`; "": a new one."""
 
-    def __init__(self, *arguments: Any, labelled: NDArray[np.bool_], **more: Any) -> None:
+    def __init__(
+        self, *arguments: Any, labelled: NDArray[np.bool_], order: str = "", **more: Any
+    ) -> None:
         super().__init__(*arguments, **more)
         assert self.keys is not None
-        self.labelled = labelled
+        assert self.federation.rows is not None
+        self.labelled, self.partial = labelled, self.federation.rows.partial
+        self.order = order or secrets.token_hex(16)
         self.others = tuple(self.inboxes)
         holders = {*self.federation.clients, *self.federation.label_holders}
         self.holders = tuple(party for party in self.others if party in holders)
@@ -62,6 +72,8 @@ class Leader(Side):
         self.begun_with: dict[str, int | None] = {}  # the lives of the parties in this run
         self.heard: set[str] = set()  # in this run
         self.done: set[str] = set()  # who has kept the alignment, and may leave
+        self.told: set[str] = set()  # to whom it was shown, in this run, which rows are common
+        self.runs: Counter[str] = Counter()  # that ended because of a party to whom it was shown
 
     async def run_to_the_end(self) -> Alignment:
         while True:
@@ -69,6 +81,7 @@ class Leader(Side):
             try:
                 return await self.attempt()
             except Lost as lost:
+                self.count_run(lost.party)
                 self.dismiss(lost.party, lost.why)
 
     # -- who is there -----------------------------------------------------------------------------
@@ -110,13 +123,15 @@ class Leader(Side):
             return f"the federation files of {party} and {self.party} differ in {keys}"
         if party not in self.holders:
             return ""
+        if why := self.too_many(party, hello.keys):
+            return why
         mine = self.kind_of_keys()
         if hello.kind != mine:
             theirs = WORDS.get(hello.kind, "missing")
             return (
                 f"keys of different types: those of {party} are {theirs}, those of {self.party} "
-                f"are {WORDS[mine]}. Both must be written alike (a number such as 17.0 or 017 is "
-                'text); if they are right as they are, say rows.keys = "text"'
+                f"are {WORDS[mine]}. Both must be written alike (17.0 is text; so is 017, unless "
+                'rows.normalise has "zeros"); if they are right as they are, say rows.keys = "text"'
             )
         return ""
 
@@ -126,6 +141,17 @@ class Leader(Side):
         self.seen.add(party, "takes no part; matching begins anew when it is back", why)
         if why:
             self.send(party, Stop(why[:800]))
+
+    def count_run(self, party: str) -> None:
+        """A party that leaves once it was shown the common rows, again and again, may ask for other
+        keys each time."""
+        self.runs[party] += party in self.told
+        if self.runs[party] >= RUNS:
+            self.end_with(
+                f"{party} was told the common rows in {RUNS} runs and kept none of them. In each "
+                "it may have tried out other keys; ask what happened there, and start again",
+                "rows were matched too often",
+            )
 
     def check_there(self, party: str) -> None:
         for one in self.others:
@@ -150,17 +176,22 @@ class Leader(Side):
     # -- a run ------------------------------------------------------------------------------------
 
     async def attempt(self) -> Alignment:
-        self.run, self.heard, self.done = secrets.token_bytes(16), set(), set()
+        self.run = secrets.token_bytes(16)
+        self.heard, self.told, self.done = set(), set(), set()
         self.begun_with = {party: self.life_of(party) for party in self.others}
         for party in self.others:
             self.send(party, Begin(self.run, len(self.tokens)))
         found = dict(zip(self.holders, await self.each(self.holders, self.find), strict=True))
-        common = self.common(found)
-        alignment, bits = self.aligned(found, common)
-        tokens = [self.tokens[place] for place in common]
-        await self.each(self.holders, lambda party: self.tell(party, tokens, bits))
-        self.keep(alignment)
+        common = self.in_order(self.common(found))
+        alignment = self.aligned(found, common)
         facts = alignment.facts
+
+        async def tell(party: str) -> None:
+            asked, told = self.announcement(found[party], common, facts.aligned)
+            await self.tell(party, [self.tokens[place] for place in asked], told)
+
+        await self.each(self.holders, tell)
+        self.keep(alignment)
         for party in self.others:
             self.send(party, Commit(self.run, len(common), facts.aligned, facts.extra))
         await self.each(self.others, self.confirm)
@@ -180,10 +211,13 @@ class Leader(Side):
         return set(await self.ask(party, "find", self.tokens, self.hellos[party].keys))
 
     def common(self, found: dict[str, set[int]]) -> list[int]:
-        """Places of the rows that all parties have; an error if there are none."""
+        """Places of the rows that all parties have, or with `partial` some other party; an error
+        if there are none."""
         common = set(range(len(self.tokens))).intersection(*found.values())
         nothing = [party for party, places in found.items() if not places]
-        if common:
+        if self.partial and not nothing:
+            common = set[int]().union(*found.values())
+        if common and not (self.partial and nothing):
             return sorted(common)
         if nothing:
             why = (
@@ -196,54 +230,91 @@ class Leader(Side):
         self.give_up(why)
 
     def give_up(self, why: str) -> NoReturn:
+        self.end_with(why, "the parties have no rows in common that can be trained on")
+
+    def end_with(self, why: str, told: str) -> NoReturn:
         """End this process and those of the others, which are not told any figures."""
         for party in self.others:
-            self.send(party, Stop("the parties have no rows in common that can be trained on"))
+            self.send(party, Stop(told))
         raise InputError(f"rows.match: {why}")
 
-    def aligned(self, found: dict[str, set[int]], common: list[int]) -> tuple[Alignment, bytes]:
-        """The alignment of this party, and which of the common rows are trained on: a bit for each
-        in the order of the digests of their keys."""
+    def in_order(self, places: Sequence[int]) -> list[int]:
+        """Places of the common rows in the common order: those with a label come first. With
+        `partial` the order is a secret: by a known one, whoever lacks a row could tell from its
+        neighbours which keys it may have, and which not."""
+        seed = self.order if self.partial else self.federation.seed
+        order = common_order([self.tokens[place] for place in places], seed)
+        known = [places[i] for i in order]
+        return sorted(known, key=lambda place: not self.labelled[self.row(place)])
+
+    def announcement(
+        self, found: set[int], common: Sequence[int], aligned: int
+    ) -> tuple[Sequence[int], Tell]:
+        """The rows for which a party is answered, and what it is told of them."""
+        facts, seed = (self.run, self.tokens), self.federation.seed
+        if self.partial:
+            return news_for_one(*facts, found, common, aligned, seed)
+        return common, news_for_all(*facts, common, aligned, seed)
+
+    def row(self, place: int) -> int:
+        assert self.keys is not None
+        return int(self.keys.rows[self.places[place]])
+
+    def aligned(self, found: dict[str, set[int]], common: list[int]) -> Alignment:
+        """The alignment of this party."""
         keys, federation = self.keys, self.federation
         assert keys is not None
-        order = common_order([self.tokens[place] for place in common], self.federation.seed)
-        rows = keys.rows[[self.places[common[i]] for i in order]]
-        trained = self.labelled[rows]
-        if not trained.any():
-            self.give_up(f"none of the {len(common):,} rows that all parties have has a label")
+        rows = np.array([self.row(place) for place in common], dtype=np.int64)
+        trained = int(self.labelled[rows].sum())
+        who = "this party and some other have" if self.partial else "all parties have"
+        if not trained:
+            self.give_up(f"none of the {len(common):,} rows that {who} has a label")
+        if self.partial and max(map(len, found.values())) > PLACES:
+            self.give_up(f"partial = true is for at most {PLACES:,} rows in common with one party")
         sizes = {party: self.hellos[party].keys for party in self.holders}
         sizes[self.party] = len(self.tokens)
         beside = min(sizes[party] - len(common) for party in federation.clients)
-        name = self.run.hex()
+        extra, name = beside if federation.learns_alone else 0, self.run.hex()
         facts = Facts(
             name=name,
             federation=federation.matching,
-            aligned=int(trained.sum()),
-            extra=beside if federation.learns_alone else 0,
+            aligned=trained,
+            extra=extra,
             rows=len(self.labelled),
             empty=keys.empty,
-            keys=digest_of(keys.keys, keys.rows, name),
+            keys=digest_of_used(keys, rows, extra, name),
             matched={party: len(places) for party, places in found.items()},
+            sizes={party: self.hellos[party].keys for party in found},
+            partial=self.partial,
+            order=self.order if self.partial else "",
         )
         try:
             federation.with_found(**facts.found).check()
         except InputError as error:
-            self.give_up(f"{len(common):,} rows are at every party, which is too few. {error}")
-        ordered = np.concatenate([rows[trained], rows[~trained]])
-        return Alignment(facts, ordered), np.packbits(trained).tobytes()
+            where = "in common with some party" if self.partial else "at every party"
+            self.give_up(f"{len(common):,} rows are {where}, which is too few. {error}")
+        held = held_by(federation.clients, found, common) if self.partial else {}
+        return Alignment(facts, rows, held)
 
-    async def tell(self, party: str, tokens: list[str], bits: bytes) -> None:
+    async def tell(self, party: str, tokens: list[str], told: Tell) -> None:
         """Let a party find the common rows, which it asks for with all its keys."""
         answers = Answers(self.kind, self.run, tokens, self.hellos[party].keys)
-        self.send(party, Tell(self.run, len(tokens), bits))
+        self.send(party, told)
         while True:
-            message = await self.next(party, Ask, Ready)
+            message = await self.next(party, Ask, Carry, Ready)
             self.heard.add(party)
             if isinstance(message, Ready):
                 return
             if message is None:
-                self.send(party, Tell(self.run, len(tokens), bits))
+                self.send(party, told)
+            elif isinstance(message, Carry):
+                if message.number == 0 and self.kind.worker and not answers.seen:
+                    answers.seen[0] = b""  # once in a run
+                    self.told.add(party)
+                    theirs = self.hellos[party].keys
+                    await self.carry(party, "tell", tokens, theirs, message)
             elif message.stage == "tell":
+                self.told.add(party)
                 self.reply(party, answers, message)
                 await self.breathe()
 

@@ -14,8 +14,10 @@ from colonnade.privacy.alignment.protocols import ELEMENT, PART
 MARK = b"colonnade align 1\n"  # what begins otherwise belongs to a training, or to nobody
 MOST = 2**24  # keys of one party
 BITS = MOST // 8  # bytes of one bit for each common row
+PLACES = 2**22  # rows of one party that are told by their places, where parties lack some
+CHUNK = 2**17  # bytes of a carried connection in one message
 BODY = PART * ELEMENT + 1024
-LARGEST = max(2 * BODY, BITS) + 2**16
+LARGEST = max(2 * BODY, BITS, 4 * PLACES) + 2**16
 
 Run = Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]
 Keys = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
@@ -68,11 +70,40 @@ class Answer(Message, frozen=True):
 
 class Tell(Message, frozen=True):
     """From the leader: so many rows are common to all; ask which they are. A bit for each, in the
-    order that the digests of their keys have: is it for training, validation and test?"""
+    order that the digests of their keys have: is it for training, validation and test?
+
+    With `rows.partial`: so many rows are common to the leader and the receiver. For each, in the
+    same order, its place (4 bytes, the lowest first) among `rows` rows, which are those that the
+    leader has in common with any party; the first `aligned` of them are for training, validation
+    and test."""
 
     run: Run
     common: Keys
-    labelled: Annotated[bytes, msgspec.Meta(max_length=BITS)]
+    labelled: Annotated[bytes, msgspec.Meta(max_length=BITS)] = b""
+    places: Annotated[bytes, msgspec.Meta(max_length=4 * PLACES)] = b""
+    rows: Keys = 0
+    aligned: Keys = 0
+
+
+class Carry(Message, frozen=True):
+    """Bytes of a connection of a process that runs the protocol, in order. Connections have odd
+    numbers if they were made at the asking side, else even ones. `last`: the connection has ended.
+    Connection 0 tells of the sender's process: first that it listens, at last that it has ended."""
+
+    run: Run
+    stage: Stage
+    number: Annotated[int, msgspec.Meta(ge=0, le=2**40)]
+    connection: Annotated[int, msgspec.Meta(ge=0, le=2**20)]
+    data: Annotated[bytes, msgspec.Meta(max_length=CHUNK)] = b""
+    last: bool = False
+
+
+class Carried(Message, frozen=True):
+    """What was carried up to this number has been handed on."""
+
+    run: Run
+    stage: Stage
+    number: Annotated[int, msgspec.Meta(ge=0, le=2**40)]
 
 
 class Ready(Message, frozen=True):
@@ -106,7 +137,21 @@ class Stop(Message, frozen=True):
     why: Annotated[str, msgspec.Meta(max_length=4 * LONGEST)]
 
 
-Any_ = Hello | Greet | Begin | Ask | Answer | Tell | Ready | Commit | Kept | Over | Stop
+Any_ = (
+    Hello
+    | Greet
+    | Begin
+    | Ask
+    | Answer
+    | Tell
+    | Carry
+    | Carried
+    | Ready
+    | Commit
+    | Kept
+    | Over
+    | Stop
+)
 _encoder, _decoder = msgspec.msgpack.Encoder(), msgspec.msgpack.Decoder(Any_)
 
 

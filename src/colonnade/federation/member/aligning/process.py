@@ -18,7 +18,11 @@ from rich.console import Console
 from colonnade.common.private_files import private
 from colonnade.data.table_files import opened, row_count
 from colonnade.errors import InputError
-from colonnade.federation.agreement.alignment_file import Alignment, write_alignment
+from colonnade.federation.agreement.alignment_file import (
+    Alignment,
+    read_alignment,
+    write_alignment,
+)
 from colonnade.federation.agreement.federation import Federation
 from colonnade.federation.agreement.party_file import PartyFile, with_alignment
 from colonnade.federation.member.aligning.bars import Bars
@@ -60,6 +64,7 @@ class OwnRows:
     # By row: whether it has a label, so that it can be trained on. For the leader.
     labelled: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=bool))
     rows: int = 0
+    order: str = ""  # the secret that decided the order of rows before, at the leader
 
 
 def align(party: PartyFile, console: Console) -> Outcome:
@@ -122,7 +127,7 @@ def side_of(
 ) -> Leader | Follower:
     leader, arguments = federation.speaker, (federation, transport, own.keys)
     if transport.party == leader:
-        return Leader(*arguments, labelled=own.labelled, **more)
+        return Leader(*arguments, labelled=own.labelled, order=own.order, **more)
     return Follower(*arguments, leader=leader, rows=own.rows, **more)
 
 
@@ -135,7 +140,7 @@ def read_own_rows(party: PartyFile) -> OwnRows:
     if spec is None or spec.id is None:
         return OwnRows()
     path = Path(spec.path)
-    with opened(path, spec.query, party.folder) as columns:
+    with opened(path, spec.sql, party.folder) as columns:
         check_there(columns, spec.id, path, "data.id")
         check_there(columns, spec.label, path, "data.label")
         if party.holds_columns:
@@ -145,7 +150,16 @@ def read_own_rows(party: PartyFile) -> OwnRows:
         one_leads = federation.leader is not None and not federation.roles.several
         if spec.label is not None and one_leads:
             labelled = has_label(columns[spec.label])
-        return OwnRows(keys, labelled, len(labelled))
+        return OwnRows(keys, labelled, len(labelled), _order_before(party))
+
+
+def _order_before(party: PartyFile) -> str:
+    """So that, as far as possible, the same rows are for training and test as before."""
+    try:
+        before = read_alignment(party.folder)
+    except InputError:  # it is made anew anyway
+        return ""
+    return "" if before is None else before.facts.order
 
 
 def star(party: PartyFile) -> Place:
@@ -170,7 +184,14 @@ def sentence(party: PartyFile, outcome: Outcome) -> str:
         return f"{who}: the others have matched {facts.aligned:,} rows for training and test"
     empty = f" ({facts.empty:,} of them without a key)" if facts.empty else ""
     later = f", {facts.aligned:,} of them with a label" if facts.aligned < common else ""
-    return f"{who}: of {facts.rows:,} rows here{empty}, {common:,} are at every party{later}"
+    sizes = "".join(f"; {party} has {keys:,} keys" for party, keys in facts.sizes.items())
+    if facts.partial:
+        mine = int((outcome.alignment.rows >= 0).sum())
+        return (
+            f"{who}: of {facts.rows:,} rows here{empty}, {mine:,} are at {party.federation.speaker}"
+            f", too, and are used; {common:,} are used in all{later}{sizes}"
+        )
+    return f"{who}: of {facts.rows:,} rows here{empty}, {common:,} are at every party{later}{sizes}"
 
 
 def _status(party: PartyFile) -> dict[str, Any]:

@@ -16,13 +16,17 @@ from typing import Literal, TypeVar
 from colonnade.errors import ColonnadeError
 from colonnade.federation.agreement.alignment_file import Alignment
 from colonnade.federation.agreement.federation import Federation
+from colonnade.federation.member.aligning.carrying import PAUSE, Carrier, Failed
 from colonnade.federation.member.aligning.messages import (
     MARK,
     Answer,
     Any_,
     Ask,
+    Carried,
+    Carry,
     Hello,
     Stage,
+    Stop,
     decode,
     encode,
 )
@@ -45,6 +49,10 @@ log = logging.getLogger(__name__)
 WINDOW = 8  # parts that are asked for and not answered yet
 RESEND = 60 * SECOND  # until a part is asked for again
 WAITING = 256  # messages of one party that wait to be read
+RUNS = (
+    16  # in which one party is answered, in one life of this process: in each it may try out keys
+)
+MANY, TIMES = 10_000, 10  # more keys than this, and so many times the own ones, are told in the log
 
 T = TypeVar("T")
 Watch = Callable[[str, str, int, int], None]  # takes a party, what is done, how far, of how many
@@ -63,12 +71,15 @@ class Answers:
     side has told, and about each part once: a second question would try out other keys."""
 
     def __init__(self, kind: Kind, run: bytes, tokens: Sequence[str], theirs: int) -> None:
-        self.side, self.own, self.theirs = kind.answering(run), parts(tokens), theirs
+        self.side = None if kind.worker else kind.answering(run)
+        self.own, self.theirs = parts(tokens), theirs
         self.total = max(len(self.own), pieces(theirs))
         self.seen: dict[int, bytes] = {}
 
     def to(self, ask: Ask) -> Answer:
         mark = hashlib.blake2b(ask.request, digest_size=16).digest()
+        if self.side is None:
+            raise NotOfThisProtocol("a question of another protocol")
         if ask.part >= self.total or self.seen.setdefault(ask.part, mark) != mark:
             raise NotOfThisProtocol("a question for other keys than it told")
         setup = self.side.setup(self.own[ask.part]) if ask.part < len(self.own) else b""
@@ -93,7 +104,7 @@ class Side:
         assert rows.match is not None
         self.federation, self.transport, self.party = federation, transport, transport.party
         self.clock, self.keys, self.keep, self.watch = transport.clock, keys, keep, watch
-        self.kind = protocol(rows.match)
+        self.kind, self.kind_name = protocol(rows.match), rows.match
         # In a random order: the place of a key in the file is nobody's business.
         self.places = list(range(len(keys.keys))) if keys is not None else []
         secrets.SystemRandom().shuffle(self.places)
@@ -175,8 +186,47 @@ class Side:
 
     # -- a stage ----------------------------------------------------------------------------------
 
+    async def carry(
+        self,
+        party: str,
+        stage: Stage,
+        mine: Sequence[str],
+        theirs: int,
+        first: Carry | None = None,
+    ) -> list[int]:
+        """A stage of a protocol that a process of its own runs. `first`: a message of the party
+        that asks, if that is not this one; then this one finds nothing."""
+        carrier = Carrier(
+            self.run,
+            stage,
+            self.kind.worker,
+            lambda message: self.send(party, message),
+            asks=first is None,
+            most=len(mine) + theirs,
+        )
+        try:
+            carrier.start(mine)
+            if first is not None:
+                carrier.take(first)
+            while not carrier.pump():
+                until = self.clock.now + PAUSE
+                message = await self.next(party, Carry, Carried, until=until)
+                if message is not None:
+                    carrier.take(message)
+            return carrier.found() if first is None else []
+        except Failed as error:
+            log.warning("%s: %s. %s", self.kind_name, error, carrier.last_words())
+            why = f"{self.kind_name}: {error}"
+            self.send(party, Stop(why))
+            raise Lost(party, why) from error
+        finally:
+            carrier.close()
+            self.watch(party, stage if first is None else "answer", 1, 1)
+
     async def ask(self, party: str, stage: Stage, mine: Sequence[str], theirs: int) -> list[int]:
         """Which of these keys another party has, of which it has told how many it has."""
+        if self.kind.worker:
+            return await self.carry(party, stage, mine, theirs)
         side, own = self.kind.asking(self.run), parts(mine)
         total, asked = max(len(own), pieces(theirs)), 0
         waiting: dict[int, Ask] = {}
@@ -231,6 +281,22 @@ class Side:
         keys = self.keys
         kind = "" if keys is None else self.kind_of_keys()
         return Hello(self.federation.digests, len(self.tokens), kind)
+
+    def too_many(self, party: str, keys: int) -> str:
+        """Why so many keys of another party are refused; "" if they are not. Many more than here
+        are told: whoever makes up keys finds out which of them are common."""
+        assert self.federation.rows is not None
+        most = self.federation.rows.most_keys
+        if most is not None and keys > most:
+            return (
+                f"{party} has {keys:,} keys, and rows.most_keys = {most:,} in the federation file"
+            )
+        if keys > MANY and keys > TIMES * len(self.tokens) and self.keys is not None:
+            kind = (
+                f"has {keys:,} keys, for {len(self.tokens):,} here; made-up keys would show which"
+            )
+            self.seen.add(party, f"{kind} of them are here. Is that so? See rows.most_keys")
+        return ""
 
     def kind_of_keys(self) -> Literal["numbers", "text"]:
         """As the federation file declares it, or as the file shows."""
