@@ -8,29 +8,30 @@ import pytest
 import torch
 from tests.experiments.audit.test_audit import audited
 
-from colonnade.common.randomness import SeededRandomness
-from colonnade.common.seeds import numpy_stream
+from colonnade.algorithms import registry
+from colonnade.data import DataSpec, load
 from colonnade.errors import InputError
 from colonnade.experiments.config import parse_experiment
 from colonnade.experiments.runner import check
-from colonnade.learning.hidden_labels import shaped_noise
-from colonnade.privacy.noise import gaussian
+from colonnade.learning.hidden_labels import LastPoints
+from colonnade.network.faults import Client
+from colonnade.privacy.hiding import ClassPoints, Hide, noise
+from colonnade.testing import difference, projected, stacked
 
 CANCER = {"dataset": "breast_cancer", "parties": 2}
+DIGITS = {"dataset": "digits", "parties": 3, "rows": 400}
 
 
-def test_the_noise_varies_as_the_classes_do_and_nowhere_else() -> None:
-    """Its covariance is that between the classes."""
-    stream = torch.Generator().manual_seed(0)
-    labels = torch.randint(3, (40_000,), generator=stream)
-    points = torch.randn(3, 5, generator=stream, dtype=torch.float64)
-    gradient = points[labels] + 0.3 * torch.randn(40_000, 5, generator=stream, dtype=torch.float64)
-    normal = gaussian(SeededRandomness(numpy_stream(0, "test")), 40_000, 3)
-    noise = shaped_noise(gradient, labels, normal)
-    share = torch.bincount(labels) / len(labels)
-    means = torch.stack([gradient[labels == c].mean(0) for c in range(3)]) - gradient.mean(0)
-    between = (share[:, None] * means).T @ means
-    assert torch.allclose(torch.cov(noise.T), between, atol=0.05)
+@pytest.mark.parametrize("hide", [Hide(how="marvell", strength=4.0), Hide(how="max_norm")])
+@pytest.mark.parametrize("name", ["splitnn", "vafl"])
+def test_the_noise_is_the_same_on_both_engines(name: str, hide: Hide) -> None:
+    fault = Client(name="client", down=0.3, up=0.5)
+    data = load(DataSpec(dataset="breast_cancer", rows=150, parties=3), seed=0)
+    kind = registry()[name]
+    method = kind.settings(name=name, algorithm=name, epochs=2, hide_labels=hide)
+    one = stacked(method, data, fault=fault)
+    each = projected(method, data, fault=fault)
+    assert difference(one, each) < 1e-5
 
 
 def test_a_binary_label_is_hidden_also_from_a_receiver_with_a_memory() -> None:
@@ -38,10 +39,39 @@ def test_a_binary_label_is_hidden_also_from_a_receiver_with_a_memory() -> None:
         found = audited({"algorithm": "splitnn", "epochs": 8, **more}, CANCER)
         return {one.attack: one.success for one in found if one.about_labels}
 
-    before, after = told(), told(hide_labels=30.0)
-    for attack in ("direction", "direction, all epochs"):
-        assert before[attack] > 0.97
-        assert after[attack] < 0.72
+    before = told()
+    marvell = {"how": "marvell", "strength": 8.0}
+    for after in (told(hide_labels=30.0), told(hide_labels=marvell)):
+        for attack in ("direction", "direction, all epochs"):
+            assert before[attack] > 0.97
+            assert after[attack] < 0.72
+
+
+def test_max_norm_hides_the_length_of_a_gradient() -> None:
+    found = []
+    for more in ({}, {"hide_labels": {"how": "max_norm"}}):
+        attacks = audited({"algorithm": "splitnn", "epochs": 4, **more}, CANCER)
+        found.append({one.attack: one.success for one in attacks})
+    assert found[0]["norm"] > 0.75
+    assert found[1]["norm"] < 0.65
+
+
+def test_a_batch_without_a_row_of_the_rare_class_leaves_with_noise() -> None:
+    """The label holder remembers where the class lay, through a crash as well."""
+    gradient, labels = torch.randn(8, 3), torch.tensor([0, 0, 0, 0, 0, 1, 1, 1])
+    kept = LastPoints()
+    kept.by_member = [{}]
+    before = kept.take(0, "client", ClassPoints.of(gradient, labels, 2))
+    again = LastPoints()
+    again.by_member = [{}]
+    again.restore(kept.whole())
+    now = again.take(0, "client", ClassPoints.of(gradient[:4], labels[:4], 2))
+    assert torch.equal(now.means[1], before.means[1])
+    assert not torch.equal(now.means[0], before.means[0])
+    for hide in (Hide(strength=1.0), Hide(how="marvell", strength=1.0)):
+        drawn = torch.randn(4, hide.numbers(2, 3))
+        added = noise(hide, gradient[:4], labels[:4], now, torch.tensor([0.9, 0.1]), drawn)
+        assert (added.norm(dim=1) > 0).all()
 
 
 @pytest.mark.parametrize(
@@ -50,23 +80,41 @@ def test_a_binary_label_is_hidden_also_from_a_receiver_with_a_memory() -> None:
         ({"algorithm": "fedonce"}, CANCER, "fedonce tells nobody gradients of single rows"),
         ({"algorithm": "vim"}, CANCER, "the dual variables of single rows"),
         ({"algorithm": "splitnn"}, {"dataset": "diabetes", "parties": 2}, "the label is a number"),
+        ({"algorithm": "mags"}, CANCER, "mags tells nobody gradients"),
+        ({"algorithm": "mags", "aggregators": 2}, DIGITS, "2 aggregators hold the labels"),
+        ({"algorithm": "cvfl", "asynchronous": False}, CANCER, "several batches at once"),
+        ({"algorithm": "splitnn", "hide_labels": -1.0}, CANCER, "-1: expected 0 or more"),
+        ({"algorithm": "splitnn", "hide_labels": {"how": "marvell"}}, CANCER, "needs one"),
+        (
+            {"algorithm": "splitnn", "hide_labels": {"how": "max_norm", "strength": 1.0}},
+            CANCER,
+            "has none",
+        ),
+        (
+            {"algorithm": "splitnn", "hide_labels": {"how": "marvell", "strength": 1.0}},
+            DIGITS,
+            "is for two classes, and there are 10",
+        ),
     ],
 )
 def test_it_is_refused_where_it_hides_nothing(
     method: dict[str, Any], data: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(InputError, match=said):
-        audited({**method, "hide_labels": 4.0}, data)
+        audited({"hide_labels": 4.0, **method}, data)
 
 
-@pytest.mark.parametrize("algorithm", ["splitnn", "fdml", "vafl", "vfb2", "cvfl", "fedvs"])
+@pytest.mark.parametrize("algorithm", ["splitnn", "fdml", "vafl", "vfb2", "cvfl", "fedvs", "mags"])
 def test_every_method_that_tells_gradients_takes_it(algorithm: str) -> None:
-    data = {"dataset": "digits", "parties": 3, "rows": 400}
-    clear = audited({"algorithm": algorithm, "epochs": 1}, data)
-    hidden = audited({"algorithm": algorithm, "epochs": 1, "hide_labels": 20.0}, data)
+    method: dict[str, Any] = {"algorithm": algorithm, "epochs": 1}
+    if algorithm == "mags":
+        method["aggregators"] = 1
+    if algorithm == "cvfl":
+        method["active"] = 1  # else all parties hold labels
+    clear = audited(method, DIGITS)
+    hidden = audited({**method, "hide_labels": 20.0}, DIGITS)
     clusters = [[f.success for f in found if f.attack == "clusters"] for found in (clear, hidden)]
-    if clusters[0]:  # in cvfl all parties hold labels
-        assert max(clusters[1]) < max(clusters[0]) - 0.2
+    assert max(clusters[1]) < max(clusters[0]) - 0.2
 
 
 @pytest.mark.parametrize(
@@ -86,3 +134,21 @@ def test_who_starts_a_training_with_two_classes_is_told_once_what_gradients_tell
     experiment = parse_experiment({"name": "x", "data": data, "methods": [method]}, "x")
     told = [text for text in check(experiment) if "hide_labels = 16" in text]
     assert len(told) == warned
+
+
+@pytest.mark.parametrize(
+    ("method", "key"),
+    [
+        ({"algorithm": "vim", "solver": "sgd"}, "hide_labels = 16"),
+        ({"algorithm": "vim", "solver": "admm"}, "label_privacy = { epsilon = 1 }"),
+        ({"algorithm": "cvfl", "active": 1}, "hide_labels = 16"),
+        ({"algorithm": "cvfl", "active": 1, "asynchronous": False}, "label_privacy ="),
+        ({"algorithm": "mags", "aggregators": 1}, "hide_labels = 16"),
+        ({"algorithm": "mags", "aggregators": 2}, "only with aggregators = 1"),
+    ],
+)
+def test_the_warning_names_a_key_that_the_method_takes(method: dict[str, Any], key: str) -> None:
+    data = {**CANCER, "parties": 3}
+    table = {"name": "x", "data": data, "methods": [{"epochs": 1, **method}]}
+    [told] = [text for text in check(parse_experiment(table, "x")) if "with two classes" in text]
+    assert f"each training row. {key}" in told

@@ -10,11 +10,12 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from colonnade.cli.experiments import watched
-from colonnade.cli.options import Json, Out, Set, print_json
+from colonnade.cli.experiments import engine_maker, resumable, show_failures, watched
+from colonnade.cli.options import Fresh, Jobs, Json, Out, Set, print_json
 
 if TYPE_CHECKING:
-    from colonnade.experiments.config import Experiment
+    from colonnade.experiments.audit.present import Document
+    from colonnade.experiments.audit.run import Audited
 
 
 def audit(
@@ -28,61 +29,117 @@ def audit(
     method: Annotated[
         str | None, typer.Option("--method", help="Its name. Default: every method.")
     ] = None,
-    seed: Annotated[int | None, typer.Option("--seed", help="Default: the first.")] = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", help="Default: every seed, of which the worst counts.")
+    ] = None,
+    attack: Annotated[
+        list[str] | None,
+        typer.Option("--attack", help="Its name in the table. May be given twice. Default: all."),
+    ] = None,
     out: Out = None,
+    markdown: Annotated[
+        Path | None,
+        typer.Option(help="Write this file, too: a page of documentation.", metavar="PAGE.md"),
+    ] = None,
+    jobs: Jobs = None,
     set_: Set = None,
+    fresh: Fresh = False,
     as_json: Json = False,
 ) -> None:
     """Measure what each party can infer from what it receives: labels, and columns of others.
 
-    Trains each method once more, with the first faults and one seed, records what each party
-    receives, row by row, and attacks: labels by the length, the direction and the clusters of
-    gradients, with 100 known labels, and from a party's own trained encoder; columns by regression
-    with 1 % of the rows known. Each attack has a control with rows out of order, which shows what
-    chance gives, and a baseline: what the attacker has anyway.
+    Trains each method with the first faults, records what each party receives, row by row, and
+    attacks: labels by the length, the direction and the clusters of gradients, with 100 known
+    labels, and from a party's own trained encoder; columns by ridge regression and by a small
+    network, with 1 % of the rows known. Each attack has a control with rows out of order, which
+    shows what chance gives, and a baseline: what the attacker has anyway.
 
-    Writes audit.html and audit.json into the folder of the run, or into runs/<name>-audit.
+    Of a run, writes audit.json, audit.html and a section of report.html into its folder. Of a file,
+    the runs are trained and tested in runs/<name>-audit. Interrupted, the same command goes on
+    where it stopped.
     """
+    from colonnade.common.results import slug
+    from colonnade.experiments.audit.run import (
+        Choice,
+        audit_file,
+        audit_folder,
+        read_file,
+        read_run,
+    )
+
+    choice, make = Choice(method, seed, tuple(attack or ())), engine_maker(jobs)
+    console = Console(stderr=as_json)
+    if run.is_dir():
+        if set_:
+            from colonnade.errors import InputError
+
+            raise InputError("--set: is for an experiment file; a run is audited as it was")
+        read_run(run)
+        with watched(out or run, console) as bar:
+            facts = {"fresh": fresh, "observer": bar}
+            done = audit_folder(run, out or run, choice, make(), **facts)
+    else:
+        experiment = read_file(run, set_ or [])
+        part = "".join(f"-{slug(str(one))}" for one in (method, seed) if one is not None)
+        folder = out or Path("runs") / f"{slug(experiment.name)}-audit{part}"
+        with watched(folder, console) as bar:
+            facts = {"fresh": fresh, "observer": bar, "source": str(run)}
+            done = audit_file(experiment, folder, choice, make(), **facts)
+    with resumable(done.folder, console):
+        _tell(done, console, as_json)
+        if markdown is not None:
+            _write_page(done, markdown, f"colonnade audit {run}")
+    if done.failures:
+        raise typer.Exit(1)
+
+
+def _tell(done: Audited, console: Console, as_json: bool) -> None:
     import msgspec
 
-    from colonnade.common.results import slug
-    from colonnade.experiments.audit.measure import audit_run, specs
-    from colonnade.experiments.audit.present import CAPTION, grid, sentence, strongest, write
-    from colonnade.experiments.table import render
-    from colonnade.privacy.attacks import KNOWN_LABELS
+    from colonnade.common.results import RESULTS
+    from colonnade.experiments.report import write_report
 
-    experiment = _experiment(run, set_ or [])
-    folder = out or (run if run.is_dir() else Path("runs") / f"{slug(experiment.name)}-audit")
-    wanted = specs(experiment, method, seed)
-    console = Console(stderr=as_json)
-    found = []
-    with watched(folder, console) as bar:
-        bar.begin(len(wanted), 0)
-        for spec in wanted:
-            found += audit_run(experiment, spec)
-            bar.finish(spec.settings.name)
-    facts = {"name": experiment.name, "faults": experiment.faults[0].name}
-    facts |= {"seed": str(wanted[0].seed), "known": f"{KNOWN_LABELS} labels or 1 % of rows known"}
-    page = write(folder, found, facts)
+    document = _document(done)
+    page = document.write(done.folder)
+    if (done.folder / RESULTS).is_file() and done.results:
+        page = write_report(done.folder)
     if as_json:
-        print_json({**facts, "report": str(page), "findings": msgspec.to_builtins(found)})
+        facts = {"report": str(page), "failures": dict(done.failures)}
+        print_json({**msgspec.to_builtins(document), **facts})
         return
-    for name in dict.fromkeys(one.method for one in found):
-        console.print(render(grid(found, name)))
-    console.print(Text(CAPTION, "dim"))
-    for one in strongest(found):
-        console.print(Text(sentence(one)))
+    _show(document, console)
+    show_failures(done.failures, console)
     console.print(Text(f"Report: {page}"), soft_wrap=True)
 
 
-def _experiment(run: Path, overrides: list[str]) -> Experiment:
-    from colonnade.errors import InputError
-    from colonnade.experiments.config import read_experiment
-    from colonnade.experiments.explain import read_folder
+def _document(done: Audited) -> Document:
+    from colonnade.experiments.audit.present import Document
+    from colonnade.privacy.attacks import KNOWN_LABELS
 
-    if run.is_dir() and overrides:
-        raise InputError("--set: is for an experiment file; a run is audited as it was")
-    return read_folder(run) if run.is_dir() else read_experiment(run, overrides)
+    known = f"{KNOWN_LABELS} labels or 1 % of rows known"
+    seeds, faults = list(done.experiment.seeds), done.experiment.faults[0].name
+    facts = (done.experiment.name, faults, seeds, known)
+    return Document(*facts, done.findings, done.sayings)
+
+
+def _show(document: Document, console: Console) -> None:
+    from colonnade.experiments.audit.present import CAPTION, narrow_grid
+    from colonnade.experiments.table import render
+
+    for name in dict.fromkeys(one.method for one in document.findings):
+        console.print(render(narrow_grid(document.findings, name), narrow=True))
+    if document.findings:
+        console.print(Text(CAPTION, "dim"))
+    for text in document.sentences:
+        console.print(Text(text))
+
+
+def _write_page(done: Audited, path: Path, command: str) -> None:
+    from colonnade.experiments.audit.leakage import page
+    from colonnade.experiments.markdown import commit
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(page(done, command, commit()), encoding="utf-8")
 
 
 COMMANDS: tuple[Callable[..., None], ...] = (audit,)

@@ -1,58 +1,97 @@
-"""`hide_labels`: noise on gradients that is shaped to hide the labels of single rows.
+"""`hide_labels`: the label holder adds noise to the gradients of single rows before they leave, so
+that column holders cannot tell the labels from them. The forms of the noise are in
+`privacy/hiding.py`.
 
-The gradients of one class lie around a point of their own; the differences between these points
-tell the labels. The label holder adds Gaussian noise that varies exactly as these points do: its
-covariance is `hide_labels` times that between the classes, in each batch. So the noise is where the
-labels are told, and nowhere else. For two classes this is the shape of Marvell (Li et al., 2022,
-"Label leakage and protection in two-party split learning"), which also gives the two classes
-different amounts. The noise of a row is drawn once: if it were drawn anew in each epoch, or for
-each receiver, a receiver that averages, or two that join, would hear less and less of it.
+The noise of a row is drawn once: if it were drawn anew in each epoch, or for each receiver, a
+receiver that averages, or two that join, would hear less and less of it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from colonnade.errors import InputError
-from colonnade.learning.declare import Exchange, declared
-from colonnade.learning.state import Value
+from colonnade.learning.private_labels import check_holders, check_told
+from colonnade.learning.state import Tensors, Value
 from colonnade.network import Network, is_absent
 from colonnade.network.absent import Absent
 from colonnade.network.channel import Channel, Where
+from colonnade.privacy.hiding import ClassPoints, Hide, noise
 from colonnade.privacy.noise import gaussian
 
 if TYPE_CHECKING:
     from colonnade.learning.algorithm import Algorithm
 
 
+class LastPoints:
+    """Where each class lay when there was a gradient of it, by label holder here and receiver. Kept
+    as declared state (state.py)."""
+
+    large, members = False, 0
+
+    def __init__(self) -> None:
+        self.by_member: list[dict[str, ClassPoints]] = []
+
+    def take(self, member: int, receiver: str, now: ClassPoints) -> ClassPoints:
+        """The points as they are now; see `ClassPoints.or_before`."""
+        known = self.by_member[member]
+        known[receiver] = now.or_before(known.get(receiver))
+        return known[receiver]
+
+    def whole(self) -> list[Tensors]:
+        return [
+            {
+                f"{receiver}/{name}": getattr(points, name).clone()
+                for receiver, points in mine.items()
+                for name in ("means", "spread", "known")
+            }
+            for mine in self.by_member
+        ]
+
+    def changes(self) -> list[Tensors]:
+        return self.whole()
+
+    def restore(self, found: Sequence[Tensors]) -> None:
+        for mine, tensors in zip(self.by_member, found, strict=True):
+            for receiver in {name.rpartition("/")[0] for name in tensors}:
+                parts = (tensors[f"{receiver}/{name}"] for name in ("means", "spread", "known"))
+                mine[receiver] = ClassPoints(*parts)
+
+
 class HiddenLabels:
     """The gate of channels by which column holders are told gradients of single rows."""
 
-    def __init__(self, algorithm: Algorithm, strength: float) -> None:
-        self.algorithm, self.strength = algorithm, strength
-        self.drawn = Value(large=True)  # [label holders here, training rows, classes]
-        kind = type(algorithm)
-        if not any(exchange.tells_labels for exchange in declared(kind, Exchange)):
-            raise InputError(
-                f"hide_labels: {kind.name} tells nobody gradients of single rows; leave it out"
-            )
-        if not algorithm.task.classes:
-            raise InputError("hide_labels: hides classes, but the label is a number; leave it out")
+    def __init__(self, algorithm: Algorithm, hide: Hide) -> None:
+        self.algorithm, self.hide = algorithm, hide
+        self.drawn = Value(large=True)  # [label holders here, training rows, numbers]
+        self.points = LastPoints()
+        self.share = torch.zeros(0)  # of the training rows, by class
+        check_told(algorithm, "hide_labels")
+        check_holders(algorithm, "hide_labels")
 
     def join(self, net: Network) -> None:
         """Draw the noise of each training row, and declare it as state: after a crash it must be
         the same."""
         labels, task = self.algorithm.labels, self.algorithm.task
         self.algorithm.keeps(net, "hidden_labels", labels, self.drawn)
+        self.algorithm.keeps(net, "class_points", labels, self.points)
         sources = [net.secrets(labels.parties[k], "hidden labels") for k in net.here(labels)]
-        shape = task.rows["train"], task.classes
-        if sources:
-            normal = torch.stack([gaussian(source, *shape) for source in sources])
-            self.drawn.set(normal.to(torch.get_default_dtype()))
+        self.points.by_member = [{} for _ in sources]
+        if not sources:
+            return
+        told = [getattr(self.algorithm, one.name) for one in self.algorithm.telling_labels]
+        numbers = self.hide.numbers(task.classes, max(channel.widest for channel in told))
+        normal = [gaussian(source, task.rows["train"], numbers) for source in sources]
+        self.drawn.set(torch.stack(normal).to(torch.get_default_dtype()))
+
+    def begin(self, y: Tensor) -> None:
+        """What is learnt, as the training begins: see `Algorithm.labels_to_learn`."""
+        labels = _classes(y)
+        known = labels[labels >= 0]  # below: a row of another label holder
+        self.share = torch.bincount(known, minlength=self.algorithm.task.classes).double()
 
     def leave(
         self, net: Network, value: Tensor | Absent, channel: Channel, rows: int, where: Where
@@ -60,21 +99,21 @@ class HiddenLabels:
         if is_absent(value) or net.phase != "training":
             return value, where
         batch, told = net.item, cast(Tensor, value)
-        noisy = told.clone()
+        noisy, labels = told.clone(), _classes(batch.y)
         holders = [self.algorithm.labels.parties[k] for k in net.here(self.algorithm.labels)]
         for member, at in enumerate(net.here(channel.src)):
             mine = holders.index(channel.src.parties[at])
             normal = self.drawn.value[mine, batch.rows]  # the same in all epochs, for all receivers
-            for each in noisy[member] if told.dim() == 4 else [noisy[member]]:
-                each += self.strength**0.5 * shaped_noise(each, batch.y, normal)
+            for slot, each in enumerate(noisy[member] if told.dim() == 4 else [noisy[member]]):
+                width = channel.width if isinstance(channel.width, int) else channel.width[slot]
+                gradient = each[:, :width]  # the rest is padding
+                points = ClassPoints.of(gradient, labels, self.algorithm.task.classes)
+                receiver = f"{channel.kind} {channel.dst.parties[0]} {slot}"
+                points = self.points.take(mine, receiver, points)
+                gradient += noise(self.hide, gradient, labels, points, self.share, normal)
         return noisy, where
 
 
-def shaped_noise(gradient: Tensor, labels: Tensor, normal: Tensor) -> Tensor:
-    """Gaussian noise whose covariance is that of the class means of the gradients. gradient [rows,
-    width], labels [rows], normal [rows, classes] → [rows, width]"""
-    members = F.one_hot(labels, normal.shape[1]).to(gradient.dtype)  # [rows, classes]
-    count = members.sum(0)
-    means = members.T @ gradient / count.clamp(min=1)[:, None]  # [classes, width]
-    share = count / len(labels)
-    return normal.to(gradient.dtype) @ (share.sqrt()[:, None] * (means - gradient.mean(0)))
+def _classes(y: Tensor) -> Tensor:
+    """The classes that are learnt: with `label_privacy`, the likeliest ones. [rows]"""
+    return y if y.dim() == 1 else y.argmax(1)

@@ -1,8 +1,8 @@
-"""Attacks of a curious receiver: what can be inferred from what was received, row by row.
+"""Attacks of a curious receiver on labels: what can be inferred from what was received, row by row.
 
-Each attack takes what a receiver saw of some rows, [rows, numbers], and says how well a secret is
-inferred: labels, or another party's columns. They are passive: the attacker follows the protocol
-and thinks about what it got. An attacker may know the secret of a few rows.
+Each attack takes what a receiver saw of some rows, [rows, numbers], and says how well the labels
+are inferred. They are passive: the attacker follows the protocol and thinks about what it got. An
+attacker may know the labels of a few rows. Attacks on columns are in reconstruction.py.
 
 - *Norm* (Li et al., 2022, "Label leakage and protection in two-party split learning"): with two
   classes of unequal size, gradients of the rare class are longer.
@@ -12,31 +12,45 @@ and thinks about what it got. An attacker may know the secret of a few rows.
 - *Few labels* (Fu et al., 2022, "Label inference attacks against vertical federated learning"): a
   linear model is fitted to the rows whose labels are known; on embeddings of the attacker's own
   trained encoder this is their *model completion*.
-- *Reconstruction*: columns are regressed on what was received, with few known rows.
+
+Of number labels, norm and direction are correlated with the number: along the direction in which
+gradients differ most, a gradient is how far the model is from the label.
 """
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 from numpy.typing import NDArray
+
+from colonnade.privacy.reconstruction import (
+    Ridge,
+    explained,
+    minimised,
+    ridge_regression,
+    standardised,
+)
 
 Floats = NDArray[np.float64]
 Labels = NDArray[np.int64]
 
 MOST = 3000  # rows that an attack looks at
 KNOWN_LABELS = 100
-KNOWN_ROWS = 0.01  # share of the rows whose columns are known
-LEAST_KNOWN = 20
-RIDGES = (1e-3, 1e-2, 1e-1, 1.0, 10.0)  # tried on a fifth of the known rows
+SIDES: tuple[Literal["left", "right"], ...] = ("left", "right")
+QUICK_RIDGE = 0.1  # of the linear model by which attempts are compared
+LOGISTIC_STEPS = 500
+CLUSTER_STARTS = 3  # of k-means, of which the tightest clusters count
+CLUSTER_STEPS = 30  # of k-means: more change the accuracy by less than 0.01
 
 
 def auc(score: Floats, positive: NDArray[np.bool_]) -> float:
     """The area under the ROC curve, whichever of the two sides is called positive."""
-    from sklearn.metrics import roc_auc_score
-
     if positive.all() or not positive.any():
         return 0.5
-    value = float(roc_auc_score(positive, score))
+    below = np.sort(score[~positive])
+    beaten = sum(np.searchsorted(below, score[positive], side).mean() for side in SIDES) / 2
+    value = float(beaten / len(below))  # of pairs; a tie is half of one
     return max(value, 1.0 - value)
 
 
@@ -50,65 +64,108 @@ def by_direction(seen: Floats, labels: Labels) -> float:
 
 def sides(seen: Floats) -> Floats:
     """The side of each row along the direction in which the rows differ most. [rows]"""
-    unit = unit_rows(seen)
-    _, directions = np.linalg.eigh(unit.T @ unit)
-    return unit @ directions[:, -1]
+    return _along_main_axis(unit_rows(seen))
 
 
-def by_clusters(seen: Floats, labels: Labels, classes: int, seed: int) -> float:
-    """The share of rows whose cluster is their class, with the best naming of the clusters."""
+def by_clusters(
+    seen: Floats, labels: Labels, classes: int, seed: int, *, quick: bool = False
+) -> float:
+    """The share of rows whose cluster is their class, with the best naming of the clusters.
+    `quick`: k-means begins once only, to compare attempts."""
     from scipy.optimize import linear_sum_assignment
     from sklearn.cluster import KMeans
 
-    means = KMeans(classes, n_init=2, random_state=seed)  # pyright: ignore[reportArgumentType]
-    found = means.fit_predict(unit_rows(seen))
+    count: int = min(classes, len(seen))
+    how = {
+        "n_init": 1 if quick else CLUSTER_STARTS,
+        "max_iter": CLUSTER_STEPS,
+        "random_state": seed,
+    }
+    found = KMeans(count, **how).fit_predict(unit_rows(seen))  # pyright: ignore[reportArgumentType]
     table = np.zeros((classes, classes))
     np.add.at(table, (found, labels), 1)
     rows, columns = linear_sum_assignment(-table)
     return float(table[rows, columns].sum() / len(labels))
 
 
-def by_few_labels(seen: Floats, labels: Labels, seed: int, *, binary: bool) -> float:
-    """A linear model of the rows with known labels, on all others: AUC for two classes, else the
-    accuracy."""
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.preprocessing import StandardScaler
+def by_few_labels(seen: Floats, labels: Labels, *, binary: bool, quick: bool = False) -> float:
+    """A linear model of the rows with known labels, which are the first ones, on all others: AUC
+    for two classes, else the accuracy."""
+    known, rest = slice(KNOWN_LABELS), slice(KNOWN_LABELS, None)
+    mine, others = (seen[known], labels[known]), (seen[rest], labels[rest])
+    return by_own_labels(*mine, *others, binary=binary, quick=quick)
 
-    order = np.random.default_rng(seed).permutation(len(labels))
-    known, rest = order[:KNOWN_LABELS], order[KNOWN_LABELS:]
-    if len(np.unique(labels[known])) < 2 or not len(rest):
+
+def by_own_labels(
+    own: Floats,
+    own_labels: Labels,
+    seen: Floats,
+    labels: Labels,
+    *,
+    binary: bool,
+    quick: bool = False,
+) -> float:
+    """The same, with a linear model of other rows, of which the attacker holds the labels. `quick`:
+    by least squares in place of logistic regression, to compare attempts."""
+    if len(np.unique(own_labels)) < 2 or not len(labels):
         return 0.5 if binary else float(np.bincount(labels).max() / len(labels))
-    scaled = StandardScaler().fit(seen[known])
-    model = LogisticRegression(max_iter=200).fit(scaled.transform(seen[known]), labels[known])
-    told = scaled.transform(seen[rest])
+    own, seen = _with_directions(own), _with_directions(seen)
+    truth = np.eye(own_labels.max() + 1)[own_labels]
+    if quick:
+        scores = Ridge(own, truth, seen).told(QUICK_RIDGE)
+    else:
+        scores = _logistic(*standardised(own, seen), truth)
     if binary:
-        return auc(model.decision_function(told), labels[rest] == 1)
-    return float((model.predict(told) == labels[rest]).mean())
+        return auc(scores[:, 1] - scores[:, 0], labels == 1)
+    return float((scores.argmax(1) == labels).mean())
 
 
-def reconstruction(seen: Floats, columns: Floats, seed: int) -> float:
-    """R² of the columns of unknown rows, by ridge regression; 0 is what their means give. Not
-    below 0: an attacker can fall back on the means."""
-    order = np.random.default_rng(seed).permutation(len(columns))
-    count = max(LEAST_KNOWN, round(KNOWN_ROWS * len(columns)))
-    known, rest = order[:count], order[count:]
-    tried, fitted = known[: count // 5], known[count // 5 :]
+def _logistic(known: Floats, new: Floats, truth: Floats) -> Floats:
+    """Logistic regression of `truth` [known, classes] with a penalty of half the squared weights:
+    the scores of new rows. (That of scikit-learn takes three times as long with 100 rows.)"""
+    x = np.concatenate([known, np.ones((len(known), 1))], 1)
 
-    def score(ridge: float) -> float:
-        told = _ridge(seen[fitted], columns[fitted], ridge, seen[tried])
-        return _r2(told, columns[tried])
+    def loss(weights: Floats) -> tuple[float, Floats]:
+        scores = x @ weights
+        scores -= scores.max(1, keepdims=True)
+        odds = np.exp(scores)
+        total = odds.sum(1, keepdims=True)
+        slope = x.T @ (odds / total - truth)
+        slope[:-1] += weights[:-1]
+        value = np.log(total).sum() - (scores * truth).sum() + 0.5 * (weights[:-1] ** 2).sum()
+        return float(value), slope
 
-    best = max(RIDGES, key=score)
-    return max(0.0, _r2(_ridge(seen[known], columns[known], best, seen[rest]), columns[rest]))
+    start = np.zeros((x.shape[1], truth.shape[1]))
+    [weights] = minimised(loss, [start], LOGISTIC_STEPS, tolerance=1e-3 * len(known))
+    return new @ weights[:-1] + weights[-1]
 
 
-def class_means(labels: Labels, columns: Floats) -> float:
-    """R² of an attacker that knows all labels and the mean columns of each class, and nothing
-    else."""
-    told = np.zeros_like(columns)
-    for label in np.unique(labels):
-        told[labels == label] = columns[labels == label].mean(0)
-    return max(0.0, _r2(told, columns))
+# -- number labels ---------------------------------------------------------------------------------
+
+
+def number_by_norm(seen: Floats, numbers: Floats) -> float:
+    return _squared_correlation(np.linalg.norm(seen, axis=1), numbers)
+
+
+def number_by_direction(seen: Floats, numbers: Floats) -> float:
+    return _squared_correlation(_along_main_axis(seen - seen.mean(0)), numbers)
+
+
+def number_by_few_labels(seen: Floats, numbers: Floats) -> float:
+    """R² of a ridge regression of the rows with known labels, the first ones, on all others."""
+    known, rest = slice(KNOWN_LABELS), slice(KNOWN_LABELS, None)
+    told = ridge_regression(seen[known], numbers[known, None], seen[rest])
+    return explained(told, numbers[rest, None])
+
+
+def _squared_correlation(score: Floats, numbers: Floats) -> float:
+    """R² of the best line through the score."""
+    if not score.std() or not numbers.std():
+        return 0.0
+    return float(np.corrcoef(score, numbers)[0, 1] ** 2)
+
+
+# -- helpers ---------------------------------------------------------------------------------------
 
 
 def unit_rows(seen: Floats) -> Floats:
@@ -116,16 +173,12 @@ def unit_rows(seen: Floats) -> Floats:
     return seen / np.where(length > 0, length, 1.0)
 
 
-def _ridge(x: Floats, y: Floats, ridge: float, new: Floats) -> Floats:
-    """In the dual form: there are few known rows."""
-    centre, spread, mean = x.mean(0), x.std(0) + 1e-12, y.mean(0)
-    a, b = (x - centre) / spread, (new - centre) / spread
-    a, b = a / np.sqrt(x.shape[1]), b / np.sqrt(x.shape[1])
-    weights = np.linalg.solve(a @ a.T + ridge * np.eye(len(a)), y - mean)
-    return mean + b @ (a.T @ weights)
+def _with_directions(seen: Floats) -> Floats:
+    """Gradients of rows that the model is sure of are short, and all lengths differ: their
+    directions tell more (MNIST, 100 known labels: 0.87, and 0.55 without)."""
+    return np.concatenate([seen, unit_rows(seen)], 1)
 
 
-def _r2(told: Floats, truth: Floats) -> float:
-    """Over all columns together, by the share of their variance."""
-    left, whole = ((truth - told) ** 2).sum(), ((truth - truth.mean(0)) ** 2).sum()
-    return float(1.0 - left / whole) if whole > 0 else 0.0
+def _along_main_axis(rows: Floats) -> Floats:
+    _, directions = np.linalg.eigh(rows.T @ rows)
+    return rows @ directions[:, -1]

@@ -13,6 +13,7 @@ import math
 import msgspec
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from colonnade.common.devices import to_device
@@ -73,15 +74,23 @@ class ClipRows(nn.Module):
         return clipped(x, self.clip)
 
 
+def uniform(source: Randomness, *shape: int) -> Tensor:
+    """Independent numbers of 53 bits, above 0, at most 1. float64"""
+    return to_device(torch.from_numpy(_uniform(source, math.prod(shape)).reshape(shape)))
+
+
+def _uniform(source: Randomness, count: int) -> NDArray[np.float64]:
+    words = source.words(2 * count).astype(np.uint64)
+    whole = (words[0::2] << np.uint64(21)) | (words[1::2] >> np.uint64(11))
+    return (whole.astype(np.float64) + 1) * 2.0**-53
+
+
 def gaussian(source: Randomness, *shape: int) -> Tensor:
-    """Independent standard normal numbers (Box and Muller, 1958), from uniform ones of 53 bits.
-    float64"""
+    """Independent standard normal numbers (Box and Muller, 1958). float64"""
     count = math.prod(shape)
     pairs = -(-count // 2)
-    words = source.words(4 * pairs).astype(np.uint64)
-    whole = (words[0::2] << np.uint64(21)) | (words[1::2] >> np.uint64(11))
-    uniform = (whole.astype(np.float64) + 1) * 2.0**-53  # above 0, at most 1
-    radius, angle = np.sqrt(-2 * np.log(uniform[:pairs])), 2 * np.pi * uniform[pairs:]
+    drawn = _uniform(source, 2 * pairs)
+    radius, angle = np.sqrt(-2 * np.log(drawn[:pairs])), 2 * np.pi * drawn[pairs:]
     normal = np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])
     return to_device(torch.from_numpy(normal[:count].reshape(shape)))
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.command_line import colonnade
 
-from colonnade.experiments.audit.measure import Finding, audit_run, specs
-from colonnade.experiments.audit.present import is_exposed, sentence
+from colonnade.errors import InputError
+from colonnade.experiments.audit.findings import Finding
+from colonnade.experiments.audit.measure import audit_run
+from colonnade.experiments.audit.present import sentence
+from colonnade.experiments.audit.run import Choice
 from colonnade.experiments.config import parse_experiment
+from colonnade.experiments.grid import grid
 from colonnade.experiments.run import build, drive
 
 DIGITS = {"dataset": "digits", "parties": 3, "rows": 600}
@@ -20,8 +21,8 @@ DIGITS = {"dataset": "digits", "parties": 3, "rows": 600}
 def audited(method: dict[str, Any], data: dict[str, Any] | None = None) -> list[Finding]:
     table = {"name": "test", "data": data or DIGITS, "methods": [{"epochs": 2, **method}]}
     experiment = parse_experiment(table, "test")
-    [spec] = specs(experiment, None, None)
-    return audit_run(experiment, spec)
+    [run] = grid(experiment)
+    return audit_run(experiment, run.spec(experiment))
 
 
 def best(found: list[Finding], receiver: str, labels: bool) -> Finding:
@@ -32,7 +33,7 @@ def best(found: list[Finding], receiver: str, labels: bool) -> Finding:
 def test_clients_of_split_learning_read_the_labels_and_the_server_the_columns() -> None:
     found = audited({"algorithm": "splitnn"})
     labels = best(found, "client", True)
-    assert is_exposed(labels)
+    assert labels.exposed
     assert labels.success > 0.95
     assert best(found, "server", False).success > 0.3  # 20 known rows, two epochs
     assert all(one.control < 0.3 for one in found)
@@ -40,16 +41,44 @@ def test_clients_of_split_learning_read_the_labels_and_the_server_the_columns() 
 
 def test_the_direction_of_a_gradient_tells_a_binary_label() -> None:
     data = {"dataset": "breast_cancer", "parties": 2}
-    [direction] = [f for f in audited({"algorithm": "splitnn"}, data) if f.attack == "direction"]
+    found = {f.attack: f for f in audited({"algorithm": "splitnn"}, data)}
+    direction, remembered = found["direction"], found["direction, all epochs"]
     assert direction.success > 0.98
     assert direction.control < 0.65
     assert "can read the labels" in sentence(direction)
+    assert remembered.baseline is not None, "what its own columns tell it stands beside both"
 
 
-def test_the_server_of_fedvs_sees_nothing_of_any_client() -> None:
-    server = best(audited({"algorithm": "fedvs"}), "server", False)
-    assert server.success < 0.05
-    assert "learns nothing" in sentence(server)
+def test_the_server_of_fedvs_reads_nothing_from_shares_but_something_from_the_opened_sum() -> None:
+    """The server opens the sum of all embeddings, which is made of the columns of each client."""
+    found = [one for one in audited({"algorithm": "fedvs"}) if one.group == "server"]
+    shares = [one for one in found if one.attack in ("ridge", "network")]
+    assert {one.attack for one in shares} == {"ridge", "network"}
+    assert all(one.success < 0.05 and "learns nothing" in sentence(one) for one in shares)
+    sums = {one.secret[:14]: one for one in found if one.attack == "ridge on the opened sum"}
+    assert set(sums) == {"columns of all", "columns of cli"}
+    assert all(one.success > 0.2 and one.control < 0.05 for one in sums.values())
+
+
+def test_a_label_holder_reads_the_labels_of_another_one() -> None:
+    """In CVFL, active parties send each other gradients of rows whose labels they hold."""
+    found = audited({"algorithm": "cvfl", "active": 2})
+    mine = {one.attack: one for one in found if one.group == "active" and one.about_labels}
+    assert {"clusters", "100 known labels", "its own labels"} <= set(mine)
+    assert mine["its own labels"].success > 0.9
+    assert mine["its own labels"].baseline_of == "its own columns"
+    assert all(one.control < 0.3 for one in mine.values())
+
+
+def test_labels_that_are_numbers_are_attacked_as_numbers() -> None:
+    data = {"dataset": "diabetes", "parties": 2}
+    found = [one for one in audited({"algorithm": "splitnn"}, data) if one.about_labels]
+    assert {one.measure for one in found} == {"R²"}
+    by_attack = {one.attack: one for one in found}
+    assert set(by_attack) == {"norm", "direction", "100 known labels", "model completion"}
+    assert by_attack["direction"].success > 0.8
+    assert by_attack["direction"].control < 0.1
+    assert "of what makes labels differ" in sentence(by_attack["direction"])
 
 
 def test_the_dual_variables_of_vim_tell_every_label() -> None:
@@ -69,7 +98,7 @@ def test_nothing_is_audited_where_nothing_is_sent() -> None:
 def test_a_recorder_changes_nothing() -> None:
     table = {"name": "t", "data": DIGITS, "methods": [{"algorithm": "cvfl", "epochs": 2}]}
     experiment = parse_experiment(table, "test")
-    [spec] = specs(experiment, None, None)
+    spec = grid(experiment)[0].spec(experiment)
     weights = []
     for record in (False, True):
         from colonnade.data import load
@@ -86,26 +115,16 @@ def test_a_recorder_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("data", "method", "said"),
     [
-        (["nowhere"], "nowhere"),
-        (["file.toml", "--method", "DVFL"], "--method DVFL: there are SplitNN"),
+        ({"overlap": 0.7, "partial": True}, {"algorithm": "splitnn"}, "rows that every party has"),
+        ({}, {"algorithm": "cvfl", "active": 2, "stale": True}, "stale = true sends embeddings"),
     ],
 )
-def test_bad_input_is_told(words: list[str], said: str, tmp_path: Path) -> None:
-    text = '[data]\ndataset = "digits"\n[[methods]]\nname = "SplitNN"\nalgorithm = "splitnn"\n'
-    (tmp_path / "file.toml").write_text('name = "x"\n' + text)
-    done = colonnade("audit", *words, folder=tmp_path)
-    assert done.returncode == 2
-    assert said in done.stderr
-
-
-def test_the_command_writes_a_page_and_a_document(tmp_path: Path) -> None:
-    text = '[data]\ndataset = "digits"\nrows = 600\n[[methods]]\nalgorithm = "fdml"\nepochs = 1\n'
-    (tmp_path / "file.toml").write_text('name = "who"\n' + text)
-    done = colonnade("audit", "file.toml", folder=tmp_path)
-    assert done.returncode == 0, done.stderr
-    document = json.loads((tmp_path / "runs" / "who-audit" / "audit.json").read_text())
-    assert {one["secret"][:6] for one in document["findings"]} == {"labels", "column"}
-    page = (tmp_path / "runs" / "who-audit" / "audit.html").read_text()
-    assert "can read the labels" in page
+def test_messages_whose_rows_are_not_known_are_refused(
+    data: dict[str, Any], method: dict[str, Any], said: str
+) -> None:
+    """Else what leaks by them would look harmless."""
+    table = {"name": "x", "data": {"dataset": "digits", **data}, "methods": [method]}
+    with pytest.raises(InputError, match=said):
+        Choice().of(parse_experiment(table, "x"), "x")

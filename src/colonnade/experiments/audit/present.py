@@ -1,51 +1,109 @@
-"""Findings of an audit as a table, as sentences, and as a page."""
+"""Findings of an audit as a table, as sentences, as a document and as a page."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from colonnade.common.files import replacing
-from colonnade.experiments.audit.measure import COMPLETION, Finding
+from colonnade.errors import InputError
+from colonnade.experiments.audit.findings import (
+    CHANCE,
+    COMPLETION,
+    DOCUMENT,
+    EXPOSED,
+    PAGE,
+    Finding,
+    strongest,
+)
 from colonnade.experiments.page import write_page
 from colonnade.experiments.table import NOTHING, Grid
 
-DOCUMENT, PAGE = "audit.json", "audit.html"
-CHANCE = 0.1  # above what rows out of order give: an attack that tells something
-EXPOSED = {"AUC": 0.9, "accuracy": 0.9, "R²": 0.5}
 CAPTION = (
-    "The best attack of each kind, over all receivers of a group and all recorded epochs. Chance: "
-    "the same attack on rows out of order. Without: what the attacker has without what it received."
+    "The best attack of each kind, over all receivers of a group and all recorded epochs; over "
+    "several seeds the range, of which the highest counts. Chance: the same attack on rows out of "
+    "order. Without: what the attacker has without what it received. Untrained: the same attack on "
+    "what encoders told before the training."
 )
+CONTROLS = ("chance", "without", "untrained")
 
 
-def grid(findings: Sequence[Finding], method: str | None = None) -> Grid:
-    """Of all methods, or of one, without its name."""
-    chosen = [one for one in findings if method in (None, one.method)]
-    first = 0 if method is None else 1
-    header = ("method", "receiver", "secret", "attack", "", "success", "epoch", "chance", "without")
-    rows = tuple(_row(one)[first:] for one in chosen)
-    exposed = frozenset((k, 5 - first) for k, one in enumerate(chosen) if is_exposed(one))
-    caption = CAPTION if method is None else method
-    return Grid(header[first:], rows, caption, words=5 - first, best=exposed)
+class Document(msgspec.Struct, frozen=True):
+    """`audit.json`."""
+
+    name: str
+    faults: str
+    seeds: list[int]
+    known: str
+    findings: list[Finding]
+    sayings: list[str] = []  # why there are no findings of some kind
+
+    @property
+    def sentences(self) -> list[str]:
+        return [*(sentence(one) for one in strongest(self.findings)), *self.sayings]
+
+    def write(self, folder: Path) -> Path:
+        """With its page in a folder; the path of the page."""
+        folder.mkdir(parents=True, exist_ok=True)
+        with replacing(folder / DOCUMENT) as partial:
+            partial.write_bytes(msgspec.json.format(msgspec.json.encode(self)) + b"\n")
+        facts: dict[str, Any] = {"sentences": self.sentences, "grid": grid(self.findings)}
+        return write_page(folder, "audit.html", page=PAGE, name=self.name, facts=self, **facts)
 
 
-def _row(one: Finding) -> tuple[str, ...]:
-    base = NOTHING if one.baseline is None else f"{one.baseline:.2f}"
-    figures = (f"{one.success:.2f}", str(one.epoch), f"{one.control:.2f}", base)
-    return (one.method, one.receiver, one.secret, one.attack, one.measure, *figures)
+def read_document(folder: Path) -> Document | None:
+    """None: the folder was not audited."""
+    path = folder / DOCUMENT
+    if not path.is_file():
+        return None
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Document)
+    except msgspec.DecodeError as error:
+        raise InputError(f"{path}: damaged ({error}); audit the run again") from error
 
 
-def is_exposed(one: Finding) -> bool:
-    """Whether the secret is as good as told, and the receiver did not have it anyway."""
-    return one.success >= EXPOSED[one.measure] and gain(one) > CHANCE / 2
+def grid(findings: Sequence[Finding]) -> Grid:
+    """Of all methods."""
+    header = ("method", "receiver", "secret", "attack", "", "success", "epoch", *CONTROLS)
+    rows = tuple(
+        (one.method, one.receiver, one.secret, one.attack, one.measure, *_figures(one))
+        for one in findings
+    )
+    exposed = frozenset((k, 5) for k, one in enumerate(findings) if one.exposed)
+    return Grid(header, rows, CAPTION, words=5, best=exposed)
 
 
-def gain(one: Finding) -> float:
-    """What the attacker has from what it received."""
-    return one.success - max(one.control, one.baseline or 0.0)
+def narrow_grid(findings: Sequence[Finding], method: str) -> Grid:
+    """Of one method, for a terminal of 80 columns: attacks below receiver and secret."""
+    by_secret: dict[str, list[Finding]] = {}
+    for one in findings:
+        if one.method == method:
+            title = f"{one.receiver}: {one.secret}, {one.measure}"
+            by_secret.setdefault(title, []).append(one)
+    header = ("attack", "success", "epoch", *CONTROLS)
+    rows: list[tuple[str, ...]] = []
+    exposed: set[tuple[int, int]] = set()
+    for title, found in by_secret.items():
+        rows.append((title, *[""] * (len(header) - 1)))
+        for one in found:
+            exposed |= {(len(rows), 1)} if one.exposed else set()
+            rows.append((f"  {one.attack}", *_figures(one)))
+    return Grid(header, tuple(rows), method, words=1, best=frozenset(exposed))
+
+
+def _figures(one: Finding) -> tuple[str, ...]:
+    controls = (one.control, one.baseline, one.untrained)
+    told = (NOTHING if value is None else f"{value:.2f}" for value in controls)
+    return (success_text(one), str(one.epoch), *told)
+
+
+def success_text(one: Finding) -> str:
+    """The range over seeds, if there are several that differ."""
+    worst, least = f"{one.success:.2f}", f"{one.success if one.least is None else one.least:.2f}"
+    return worst if least == worst else f"{least}–{worst}"
 
 
 def sentence(one: Finding) -> str:
@@ -54,10 +112,11 @@ def sentence(one: Finding) -> str:
     who, secret = one.receiver, "the labels" if one.about_labels else f"the {one.secret}"
     if told < CHANCE:
         return f"{one.method}: {who} learns nothing of {secret} ({one.attack})."
+    differ = "labels differ" if one.about_labels else "rows differ"
     measure = {
         "AUC": f"told which of two rows has the rarer label in {one.success:.0%} of all pairs",
         "accuracy": f"named the label of {one.success:.0%} of the rows",
-        "R²": f"reconstructed {one.success:.0%} of what makes rows differ",
+        "R²": f"reconstructed {one.success:.0%} of what makes {differ}",
     }[one.measure]
     if one.baseline is None:
         base = ""
@@ -65,36 +124,11 @@ def sentence(one: Finding) -> str:
         base = f"; with {one.baseline_of} it would do as well, {one.baseline:.0%}"
     else:
         base = f"; with {one.baseline_of} it would be {one.baseline:.0%}"
-    strength = "can read" if is_exposed(one) else "can guess"
+    if one.untrained is not None:
+        base += f", and an encoder that has learnt nothing would tell {one.untrained:.0%}"
+    strength = "can read" if one.success >= EXPOSED[one.measure] else "can guess"
     source = "its own trained encoder" if one.attack == COMPLETION else "what it receives"
     return (
         f"{one.method}: {who} {strength} {secret} from {source}. It {measure} "
         f"({one.attack}, epoch {one.epoch}){base}."
-    )
-
-
-def strongest(findings: Sequence[Finding]) -> list[Finding]:
-    """Of each method and secret, the attack that does best."""
-    best: dict[tuple[str, bool], Finding] = {}
-    for one in findings:
-        key = (one.method, one.about_labels)
-        if key not in best or gain(one) > gain(best[key]):
-            best[key] = one
-    return list(best.values())
-
-
-def write(folder: Path, findings: Sequence[Finding], facts: Mapping[str, str]) -> Path:
-    """`audit.json` and `audit.html` in a folder; the path of the page."""
-    folder.mkdir(parents=True, exist_ok=True)
-    document = {**facts, "findings": msgspec.to_builtins(list(findings))}
-    with replacing(folder / DOCUMENT) as partial:
-        partial.write_bytes(msgspec.json.format(msgspec.json.encode(document)) + b"\n")
-    return write_page(
-        folder,
-        "audit.html",
-        page=PAGE,
-        name=facts["name"],
-        facts=facts,
-        sentences=[sentence(one) for one in strongest(findings)],
-        grid=grid(findings),
     )

@@ -1,0 +1,210 @@
+"""Audits of an experiment file, or of an output folder: each method with each seed. What is done is
+not done again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from colonnade.common.file_kinds import FEDERATION, PARTY
+from colonnade.common.results import CONFIG, Result, read_results
+from colonnade.common.toml import read_toml
+from colonnade.data import load
+from colonnade.errors import ColonnadeError, InputError
+from colonnade.experiments.audit import labels
+from colonnade.experiments.audit.columns import ATTACKS
+from colonnade.experiments.audit.findings import Finding, RunAudit, over_seeds, read_audits
+from colonnade.experiments.audit.measure import Chosen, audit_again, recorded
+from colonnade.experiments.config import Experiment, read_experiment
+from colonnade.experiments.engine import Engine, Observer, Setting
+from colonnade.experiments.explain import read_folder
+from colonnade.experiments.grid import Run, bundles, grid
+from colonnade.experiments.run import train_and_test
+from colonnade.experiments.runner import run_experiment, tell_cautions
+from colonnade.experiments.table import Plan
+
+
+def _check_rows(experiment: Experiment, source: str) -> None:
+    """Refuses messages whose rows the recorder could not tell, so that they would look harmless."""
+    if experiment.data.partial or experiment.data.test_overlap:
+        raise InputError(
+            f"{source}: data.partial and data.test_overlap: an audit is of rows that every "
+            "party has; leave them out"
+        )
+    if late := [one.name for one in experiment.methods if getattr(one, "stale", False)]:
+        raise InputError(
+            f"{source}: {late[0]}: stale = true sends embeddings of earlier batches, which an "
+            "audit cannot attribute to their rows; audit it without stale"
+        )
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which runs to audit, and by which attacks. None: all methods, all seeds; (): all attacks."""
+
+    method: str | None = None
+    seed: int | None = None
+    attacks: Chosen = ()
+
+    def of(self, experiment: Experiment, source: str) -> Experiment:
+        """The methods and seeds that are chosen, with the first faults."""
+        names = [one.name for one in experiment.methods]
+        if self.method not in (None, *names):
+            raise InputError(f"--method {self.method}: there are {', '.join(names)}")
+        _check_rows(experiment, source)
+        if self.seed not in (None, *experiment.seeds):
+            there = ", ".join(map(str, experiment.seeds))
+            raise InputError(f"--seed {self.seed}: {source} has {there}")
+        if self.attacks:
+            classes = load(experiment.data, experiment.seeds[0]).classes
+            labels.check(self.attacks, ATTACKS, classes, source)
+        return msgspec.structs.replace(
+            experiment,
+            methods=tuple(one for one in experiment.methods if self.method in (None, one.name)),
+            seeds=experiment.seeds if self.seed is None else (self.seed,),
+            faults=experiment.faults[:1],
+        )
+
+    def left_out(self) -> list[str]:
+        """In words, for a reader of the findings who did not choose."""
+        told = []
+        if self.method is not None:
+            told.append(f"Only {self.method} was audited: this says nothing of other methods.")
+        if self.seed is not None:
+            told.append(f"Only seed {self.seed} was audited: another may be worse.")
+        if self.attacks:
+            made = ", ".join(self.attacks)
+            told.append(f"Only these attacks were made: {made}. Other secrets were not attacked.")
+        return told
+
+
+@dataclass(frozen=True)
+class Audited:
+    """What was found, in the folder `folder`."""
+
+    experiment: Experiment  # as far as it was audited
+    folder: Path
+    audits: list[RunAudit]
+    results: list[Result]
+    failures: Mapping[str, str]  # title of the run → reason
+    choice: Choice = Choice()
+
+    @property
+    def findings(self) -> list[Finding]:
+        """Of several seeds, the worst."""
+        return over_seeds(self.audits)
+
+    @property
+    def sayings(self) -> list[str]:
+        told = [f"{audit.method}: {text}" for audit in self.audits for text in audit.sayings]
+        return [*self.choice.left_out(), *dict.fromkeys(told)]
+
+    @property
+    def plan(self) -> Plan:
+        return Plan.of(self.experiment.table())
+
+
+def audit_file(
+    experiment: Experiment,
+    folder: Path,
+    choice: Choice,
+    engine: Engine,
+    *,
+    fresh: bool = False,
+    observer: Observer,
+    source: str,
+) -> Audited:
+    """Run an experiment in a folder of its own, and attack in each run."""
+    chosen = choice.of(experiment, source)
+    if not fresh and any(one.chosen != choice.attacks for one in read_audits(folder).values()):
+        raise InputError(
+            f"{folder}: was audited by other attacks; choose another folder with --out, or start "
+            "over there with --fresh"
+        )
+    work = partial(train_and_test, look=partial(recorded, choice.attacks))
+    facts = {"engine": engine, "fresh": fresh, "observer": observer, "source": source}
+    done = run_experiment(chosen, folder, work=work, **facts)
+    audits = read_audits(folder)
+    mine = [audits[result.run] for result in done.results if result.run in audits]
+    return Audited(chosen, folder, mine, done.results, done.failures, choice)
+
+
+def audit_folder(
+    run: Path,
+    out: Path,
+    choice: Choice,
+    engine: Engine,
+    *,
+    fresh: bool = False,
+    observer: Observer,
+) -> Audited:
+    """Audit runs of an output folder, as they were. `out`: where findings are kept."""
+    experiment = read_run(run)
+    chosen = choice.of(experiment, str(run))
+    tell_cautions(chosen, str(run))
+    results = {result.run: result for result in read_results(run)}
+    _check_data(run, chosen, results.values())
+    known = {} if fresh else read_audits(out)
+    wanted = [one for one in grid(experiment) if _wanted(one, experiment, chosen)]
+    missing = [one for one in wanted if _missing(one, known, choice)]
+    observer.begin(len(wanted), len(wanted) - len(missing))
+    failures: dict[str, str] = {}
+
+    def keep(one: Run, outcome: Result | ColonnadeError) -> None:
+        if isinstance(outcome, ColonnadeError):
+            failures[one.title(experiment)] = str(outcome)
+        observer.finish(one.name)
+
+    work = partial(audit_again, choice.attacks, run)
+    engine.run(Setting(experiment, out, work=work), bundles(experiment, missing), observer, keep)
+    audits = read_audits(out)
+    mine = [audits[one.name] for one in wanted if one.name in audits]
+    tested = [results[one.name] for one in wanted if one.name in results]
+    return Audited(chosen, out, mine, tested, failures, choice)
+
+
+def _check_data(run: Path, chosen: Experiment, results: Iterable[Result]) -> None:
+    """InputError: it is not what the runs were trained with."""
+    seed = chosen.seeds[0]
+    now = load(chosen.data, seed).fingerprint
+    if any(one.data not in ("", now) for one in results if one.seed == seed):
+        raise InputError(
+            f"{run}: the data has changed since this run; restore the data, or run anew with "
+            "--fresh"
+        )
+
+
+def _wanted(one: Run, experiment: Experiment, chosen: Experiment) -> bool:
+    method = experiment.methods[one.method]
+    return one.fault == 0 and one.seed in chosen.seeds and method in chosen.methods
+
+
+def _missing(one: Run, known: Mapping[str, RunAudit], choice: Choice) -> bool:
+    return one.name not in known or known[one.name].chosen != choice.attacks
+
+
+def read_run(run: Path) -> Experiment:
+    """The experiment of an output folder; errors say what an audit needs."""
+    several = run.is_dir() and not (run / CONFIG).is_file() and any(run.glob(f"*/{CONFIG}"))
+    if several or ((run / CONFIG).is_file() and "method" in read_toml(run / CONFIG)):
+        raise InputError(f"{run}: {REAL}")
+    return read_folder(run)
+
+
+def read_file(path: Path, overrides: Sequence[str]) -> Experiment:
+    """The same of an experiment file."""
+    if path.is_file() and (PARTY.own() | FEDERATION.own()) & read_toml(path).keys():
+        raise InputError(f"{path}: {REAL}")
+    return read_experiment(path, overrides)
+
+
+REAL = (
+    "belongs to a real federation. An audit plays every receiver, and needs the columns of all "
+    "parties and the labels in one place, which no party of a federation has. Audit a simulation: "
+    "`colonnade audit FILE.toml` takes an experiment file, with the same method and with data that "
+    "may be shown, such as made-up rows of the same kind"
+)

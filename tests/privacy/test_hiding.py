@@ -1,0 +1,105 @@
+"""Forms of noise that hide the classes of gradients."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize
+from torch import Tensor
+
+from colonnade.common.randomness import SeededRandomness
+from colonnade.common.seeds import numpy_stream
+from colonnade.privacy.hiding import ClassPoints, Hide, noise
+from colonnade.privacy.marvell import LEAST, amounts, divergence
+from colonnade.privacy.noise import gaussian
+
+ROWS, WIDTH = 40_000, 5
+
+
+def gradients(classes: int) -> tuple[Tensor, Tensor]:
+    """Of classes of unequal size and unequal spread, and their labels."""
+    stream = torch.Generator().manual_seed(0)
+    labels = torch.randint(classes + 2, (ROWS,), generator=stream).clamp(max=classes - 1)
+    points = torch.randn(classes, WIDTH, generator=stream, dtype=torch.float64)
+    around = torch.randn(ROWS, WIDTH, generator=stream, dtype=torch.float64)
+    return points[labels] + (0.2 + 0.2 * labels[:, None]) * around, labels
+
+
+def added(hide: Hide, gradient: Tensor, labels: Tensor) -> Tensor:
+    classes = int(labels.max()) + 1
+    source = SeededRandomness(numpy_stream(0, "test"))
+    normal = gaussian(source, len(labels), hide.numbers(classes, gradient.shape[1]))
+    points = ClassPoints.of(gradient, labels, classes)
+    return noise(hide, gradient, labels, points, torch.bincount(labels).double(), normal)
+
+
+def test_shaped_noise_varies_as_the_classes_do_and_nowhere_else() -> None:
+    """Its covariance is that between the classes."""
+    gradient, labels = gradients(3)
+    share = torch.bincount(labels) / len(labels)
+    means = torch.stack([gradient[labels == c].mean(0) for c in range(3)]) - gradient.mean(0)
+    between = (share[:, None] * means).T @ means
+    found = torch.cov(added(Hide(strength=1.0), gradient, labels).T)
+    assert torch.allclose(found, between, atol=0.05)
+
+
+def test_with_max_norm_all_rows_are_as_long_on_average_as_the_longest() -> None:
+    gradient, labels = gradients(2)
+    gradient = gradient[:2].repeat(ROWS // 2, 1)  # a short row and a long one, many times
+    noisy = gradient + added(Hide(how="max_norm"), gradient, labels)
+    squares = noisy.square().sum(1).view(-1, 2).mean(0)
+    assert squares == pytest.approx(gradient.square().sum(1).max().expand(2), rel=0.05)
+
+
+def test_marvell_has_the_power_that_was_asked_for_and_makes_the_classes_alike() -> None:
+    gradient, labels = gradients(2)
+    apart = gradient[labels == 1].mean(0) - gradient[labels == 0].mean(0)
+    noisy = added(Hide(how="marvell", strength=3.0), gradient, labels)
+    assert float(noisy.square().sum(1).mean()) == pytest.approx(3 * float(apart @ apart), rel=0.05)
+    line = apart / apart.norm()
+    noisy = gradient + noisy
+    rest = noisy - (noisy @ line)[:, None] * line
+    spread = [float(rest[labels == c].var(0).sum()) for c in (0, 1)]
+    assert spread[0] == pytest.approx(spread[1], rel=0.1)  # 4 times as large before
+
+
+def random_cases() -> list[tuple[float, tuple[float, float], float, int, float]]:
+    stream = np.random.default_rng(0)
+    return [
+        (
+            float(stream.uniform(0.02, 0.6)),
+            (float(10 ** stream.uniform(-3, 1)), float(10 ** stream.uniform(-3, 1))),
+            float(10 ** stream.uniform(-2, 1)),
+            int(stream.integers(1, 40)),
+            float(10 ** stream.uniform(-1, 1.5)),
+        )
+        for _ in range(12)
+    ]
+
+
+@pytest.mark.parametrize("case", random_cases(), ids=lambda case: f"{case[0]:.2f}")
+def test_no_other_amounts_of_the_same_power_tell_less(
+    case: tuple[float, tuple[float, float], float, int, float],
+) -> None:
+    """Against a general solver of all four unknowns, from several beginnings."""
+    share, spread, apart, width, strength = case
+    weight = np.array([1 - share, share])
+    cost = np.concatenate([weight, (width - 1) * weight])
+    own = np.tile(np.array(spread) + LEAST * (apart + sum(spread)), 2)
+
+    def told(noise: np.ndarray) -> float:
+        variances = own + noise * strength * apart
+        return float(divergence(variances[:2], variances[2:], apart, width))
+
+    mine = np.array(amounts(*case)).ravel() / (strength * apart)
+    assert (mine >= 0).all()
+    assert cost @ mine == pytest.approx(1.0)
+    within = {"type": "ineq", "fun": lambda noise: 1 - cost @ noise}
+    stream = np.random.default_rng(1)
+    for _ in range(4):
+        begin = stream.dirichlet(np.ones(4)) / np.maximum(cost, 1e-3)
+        begin /= max(1.0, cost @ begin)
+        found = minimize(told, begin, bounds=[(0, None)] * 4, constraints=within, method="SLSQP")
+        if cost @ found.x <= 1 + 1e-6 and (found.x >= 0).all():
+            assert told(mine) <= told(found.x) * (1 + 1e-4)
