@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from colonnade.algorithms.cvfl_average import Averaged
 from colonnade.algorithms.cvfl_settings import CVFLSettings
 from colonnade.algorithms.cvfl_stored import Stored, numbered
 from colonnade.algorithms.cvfl_time import A_STEP, lagging, slowed
@@ -38,6 +39,7 @@ from colonnade.learning import (
 )
 from colonnade.learning.label_split import split_labels
 from colonnade.learning.side_by_side import Turn
+from colonnade.models.stack import Stack
 from colonnade.network import (
     ABSENT,
     ALL,
@@ -144,16 +146,18 @@ class CVFL(Algorithm):
             self.unseen = [label for label in range(task.classes) if label not in seen]
         super().join(net, data)
 
+    def labelled_by(self, party: str) -> Tensor:
+        own = [one.rows for one in self.programs if one.party == party]
+        return own[0] if own else super().labelled_by("")
+
     def hear_of_labels(self, party: str, rows: Tensor) -> None:
         self.programs[self.active.parties.index(party)] = Rows(rows, party)
 
     def build(self, net: Network) -> None:
         clip, width = self.set.clip, sum(self.embedding_widths)
-        self.encoders = self.encoder_stack(
-            net, self.clients, weight_decay=self.set.decay, clip=clip
-        )
-        self.copies = self.head_stack(net, self.active, width, clip=clip)
-        self.global_top = self.stack(
+        self.encoder_stack(net, self.clients, weight_decay=self.set.decay, clip=clip)
+        self.head_stack(net, self.active, width, clip=clip)
+        self.stack(
             net,
             "top",
             self.collaborator,
@@ -161,7 +165,11 @@ class CVFL(Algorithm):
             input_widths=[width] * len(self.collaborator),
             clip=clip,
         )
-
+        self.bottoms = Averaged(self, "encoder", self.set.average)
+        self.tops = Averaged(self, "top" if len(self.collaborator) else "head", self.set.average)
+        self.encoders = self.bottoms.learning
+        head = self.stacks["head"][1]
+        self.copies = head if len(self.collaborator) else self.tops.learning
         if self.set.stale:
             self.stored = [
                 Stored(
@@ -191,13 +199,14 @@ class CVFL(Algorithm):
             else:
                 programs = [partial(self.lead_together, epoch)]
             await net.concurrently(*programs, counter=self.counter.only(0))
-            await self.fetch(net, *range(1, len(self.active)))  # the first one does so to validate
+            # The first one does so to validate.
+            await self.fetch(net, self.tops.asked, *range(1, len(self.active)))
 
     # -- Algorithm 1: an active party -------------------------------------------------------------
 
     async def lead(self, epoch: Epoch, k: int, net: Network) -> None:
         """Active party k at its own pace."""
-        await self.fetch(net, k)
+        await self.fetch(net, self.tops.learning, k)
         async for batch in epoch.rounds(net, k, self.counter):
             h = self.encoders(batch.x)  # [clients, rows, width]
             inbox, found = await self.collect(epoch, batch, h, k)
@@ -207,7 +216,12 @@ class CVFL(Algorithm):
             if self.set.stale:
                 back = await self.hear_late(epoch, batch, h, k, found, back)
             await batch.close([(k, found.loss, self.active.only(k))])
-            self.encoders.backward(h, back, back.any & batch.once("bottom"))  # Algorithm 2
+            self.step_bottoms(h, back, back.any & batch.once("bottom"))
+
+    def step_bottoms(self, h: Tensor, gradient: Tensor | Inbox, where: Tensor) -> None:
+        """Algorithm 2: every party takes a step by the gradient of its embedding."""
+        self.encoders.backward(h, gradient, where)
+        self.bottoms.follow(where)
 
     async def collect(self, epoch: Epoch, batch: Turn, h: Tensor, k: int) -> tuple[Inbox, Found]:
         """Active party k gets the embeddings of its batch, and what it finds with its labels."""
@@ -267,8 +281,7 @@ class CVFL(Algorithm):
         """The collaborator takes a step by each gradient, in order, and returns the top net."""
         if not len(self.collaborator):
             for k, one in found:
-                mine = self.copies.only(k)
-                mine.step(one.top[:, 0], mine.stepping())
+                self.step_top(one.top[:, 0], self.copies.only(k).stepping())
             return
         mean = not self.set.asynchronous and self.set.synchronous == "mean"
         came: list[Inbox] = []
@@ -276,20 +289,24 @@ class CVFL(Algorithm):
             came.append(await batch.send(one.top, self.top_gradient.only(src=k), 1))
             if not mean:
                 new = came[-1].any & batch.once(f"top {k}")
-                self.global_top.step(came[-1].total()[:, 0], new)
+                self.step_top(came[-1].total()[:, 0], new)
         if mean:
             gradient, anything = _mean(came)
-            self.global_top.step(gradient, anything & batch.once("top"))
+            self.step_top(gradient, anything & batch.once("top"))
         for (k, _), inbox in zip(found, came, strict=True):
-            newest = self.global_top.as_row()[:, None]
+            newest = self.tops.learning.as_row()[:, None]
             back = await batch.send(newest, self.top.only(dst=k), 1, where=inbox.any)
             self.copies.only(k).take(back.total()[:, 0], back.any)
 
-    async def fetch(self, net: Network, *parties: int) -> None:
+    def step_top(self, gradient: Tensor, where: Tensor) -> None:
+        self.tops.learning.step(gradient, where)
+        self.tops.follow(where)
+
+    async def fetch(self, net: Network, top: Stack, *parties: int) -> None:
         """Active parties ask for the newest top net; without an answer they go on with their own
         copies."""
         for k in parties if len(self.collaborator) else ():
-            inbox = await net.send(self.global_top.as_row()[:, None], self.top.only(dst=k), 1)
+            inbox = await net.send(top.as_row()[:, None], self.top.only(dst=k), 1)
             self.copies.only(k).take(inbox.total()[:, 0], inbox.any)
 
     # -- the synchronous counterpart --------------------------------------------------------------
@@ -300,7 +317,7 @@ class CVFL(Algorithm):
         orders = [epoch.order(k) for k in parties]
         epoch.ended = set(parties[1:])  # one program for all
         for k in parties:
-            await self.fetch(net, k)
+            await self.fetch(net, self.tops.learning, k)
         async for first in epoch.rounds(net, 0, self.counter):
             first.alone = True  # active parties compute at the same time
             batches = [first.like(orders[k][net.round]) for k in parties]
@@ -324,11 +341,11 @@ class CVFL(Algorithm):
         new = batches[0].once("bottom")
         if self.set.synchronous != "mean":
             for one, inbox in zip(h, back, strict=True):
-                self.encoders.backward(one, inbox, inbox.any & new)
+                self.step_bottoms(one, inbox, inbox.any & new)
             return
         every = self.encoders(_side_by_side([batch.x for batch in batches]))
         gradient, anything = _joined(back)
-        self.encoders.backward(every, gradient, anything & new)
+        self.step_bottoms(every, gradient, anything & new)
 
     # -- prediction -------------------------------------------------------------------------------
 
@@ -336,11 +353,12 @@ class CVFL(Algorithm):
         """An active party asks. It takes the collaborator's newest top net, or its own copy if that
         does not come; an embedding that does not come counts as zeros."""
         k, logits = part.asker, []
-        await self.fetch(net, k)
+        top = self.copies if len(self.collaborator) else self.tops.asked
+        await self.fetch(net, self.tops.asked, k)
         async for batch in net.rounds(part.in_order(self.predict_rows(net))):
-            h = self.encoders.predict(batch.x)
+            h = self.bottoms.asked.predict(batch.x)
             inbox = await net.send(h, self.embedding.only(dst=k), len(batch))
-            logits.append(self.copies.only(k).predict(combine(inbox).value)[0])
+            logits.append(top.only(k).predict(combine(inbox).value)[0])
         return torch.cat(logits)
 
 

@@ -28,6 +28,8 @@ class CVFLSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     single: bool = False  # one active party's labels only, and no collaborator
     decay: Annotated[float, at_least(0)] = 1e-3  # λ of the bottom nets' regulariser
     clip: Annotated[float, ABOVE_0] = 8.0  # the longest gradient of a net
+    # The model that is measured and kept is a mean over so many rounds; unless given, the newest.
+    average: Annotated[int | None, at_least(1)] = None
     stale: bool = False  # stored embeddings in place of late ones
     # With `stale`, so many seconds for embeddings to come.
     deadline: Annotated[float | None, SECONDS] = None
@@ -65,6 +67,11 @@ class CVFLSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             )
         if self.stale and not self.asynchronous:
             raise InputError("stale = true: a synchronous round waits for everybody; leave it out")
+        if self.hiding is not None and not self.asynchronous:
+            raise InputError(
+                "hide_labels: a synchronous round sends the gradients of several batches at once, "
+                "which is not supported; leave it out, or set asynchronous = true"
+            )
         if self.stale and self.noise is not None:
             raise InputError("stale = true: sends late embeddings without noise; leave noise out")
         if self.deadline is not None and not self.stale:

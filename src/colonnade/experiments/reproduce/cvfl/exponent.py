@@ -25,11 +25,12 @@ def _study(scale: Scale) -> Study:
 
 
 def _parts(name: str, size: Size) -> dict[str, Part]:
-    """An experiment for each column."""
-    found = {}
+    """An experiment for each column at this scale."""
+    found, shown = {}, TABLE.shown(size.scale, name)
     for spread, split in {"even": "iid", "by class": TABLE.extra["split"][name]}.items():
         for words, slow in TABLE.extra["slow"].items():
-            column = f"{spread}, {words}"
+            if (column := f"{spread}, {words}") not in shown:
+                continue
             found[column] = size.part(
                 f"{name}-{spread.replace(' ', '-')}-{round(100 * slow)}",
                 f"{size.title}, labels {column} slower",
