@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,29 @@ def test_unknown_keys_are_named_and_none_that_is_known_is_a_mistake(folder: Path
     assert none.returncode == 2
     assert "hospital has none of the 1 rows that were asked for (x1)" in none.stderr
     assert not list(folder.glob("a.csv*"))
+
+
+def test_a_row_without_a_key_does_not_keep_the_others_from_being_answered(folder: Path) -> None:
+    (folder / "some.csv").write_text("patient,age\n1,30\n,40\n2,50\n  ,60\n")
+    done = colonnade("predict", "hospital.toml", "some.csv", "--key", "patient", folder=folder)
+    assert done.returncode == 0, done.stderr
+    assert [line.split(",")[0] for line in done.stdout.splitlines()] == ["patient", "1", "2"]
+    assert "2 rows have no key and no answer: data rows 2, 4 (data rows count" in done.stderr
+    told = colonnade(
+        "predict", "hospital.toml", "some.csv", "--key", "patient", "--json", folder=folder
+    )
+    assert json.loads(told.stdout)["rows_without_key"] == [2, 4]
+    (folder / "none.csv").write_text("patient,age\n,30\n,40\n")
+    none = colonnade("predict", "hospital.toml", "none.csv", "--key", "patient", folder=folder)
+    assert none.returncode == 2
+    assert "none.csv: column 'patient' is empty in all 2 rows" in none.stderr
+
+
+def test_a_file_of_ids_has_one_in_each_line(folder: Path) -> None:
+    (folder / "ids.txt").write_text("x 1\n1\n\n")
+    found = colonnade("predict", "hospital.toml", "--ids", "@ids.txt", folder=folder)
+    assert "1 key is not known, or not at every party, without an answer: x 1." in found.stderr
+    assert [line.split(",")[0] for line in found.stdout.splitlines()] == ["id", "1"]
 
 
 def test_without_rows_those_are_asked_about_that_nobody_trained_on(folder: Path) -> None:

@@ -6,17 +6,14 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tomli_w
-from tests.browser import browse, needs_browser
+from tests.browser import NODE, browse, needs_browser, serving
 from tests.command_line import colonnade
 
 from colonnade.common.live import LiveTraining, read_live
@@ -101,7 +98,8 @@ def test_a_folder_in_which_nothing_happened_yet_says_so(tmp_path: Path) -> None:
     [
         (lambda path: None, "there is no such folder"),
         (lambda path: path.mkdir(), "nothing to watch"),
-        (lambda path: path.write_text('name = "x"'), "expected a party file"),
+        (lambda path: path.write_text('name = "x"'), "name: unknown key"),
+        (lambda path: path.write_text(tomli_w.dumps(EXPERIMENT)), "is an experiment file"),
     ],
 )
 def test_what_cannot_be_watched_is_refused_with_the_reason(
@@ -111,8 +109,7 @@ def test_what_cannot_be_watched_is_refused_with_the_reason(
     with pytest.raises(InputError) as caught:
         source_of(tmp_path / "it")
     assert str(tmp_path / "it") in str(caught.value)
-    if reason != "expected a party file":
-        assert reason in str(caught.value)
+    assert reason in str(caught.value)
     assert colonnade("watch", "it", folder=tmp_path).returncode == 2
 
 
@@ -143,7 +140,10 @@ def federation_folder(folder: Path) -> Path:
         other = "client0" if name == "server" else "server"
         row = LedgerRow("training", name, other, sent, 30, 3000)
         write_lines(folder / name / "ledger" / f"{run}.jsonl", [row])
-    points = [{"round": 10 * i, "validation_accuracy": i / 10} for i in (1, 2, 3)]
+    points = [
+        {"round": 10 * i, "virtual_seconds": 2.0 * i, "validation_accuracy": i / 10}
+        for i in (1, 2, 3)
+    ]
     write_lines(folder / "server" / "history" / f"{run}.jsonl", points)
     return folder
 
@@ -167,6 +167,8 @@ def test_a_federation_shows_who_is_down_and_what_each_link_carried(tmp_path: Pat
     assert links["client0", "server"].up == 1
     assert links["client1", "server"].up == 0
     assert shown.curves[0].y == [0.1, 0.2, 0.3]
+    assert training.rate == pytest.approx(5), "of the whole training, at the first look"
+    assert ("rounds per second", "5") in shown.facts
     assert "2 of 3 parties there, 1 not there: training." in shown.said
     assert any(message.startswith("client1: gone at 2026-01-01") for message in shown.messages)
 
@@ -195,18 +197,6 @@ class Still:
         return Snapshot(*about, facts, [training], "validation accuracy", curves, [NASTY])
 
 
-@contextmanager
-def serving(source: Any) -> Iterator[Server]:
-    server = Server(source)
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
-    try:
-        yield server
-    finally:
-        server.shutdown()
-        server.server_close()
-
-
 def test_the_page_is_for_those_who_know_its_key_and_for_this_machine_only() -> None:
     with serving(Still()) as server:
         assert server.server_address[0] == "127.0.0.1"
@@ -232,15 +222,43 @@ def test_a_browser_draws_the_page_and_runs_no_text_of_a_party(tmp_path: Path) ->
     assert '<h1 id="title">a title</h1>' in page
     assert "<img" not in page
     assert page.count(NASTY.replace("<", "&lt;").replace(">", "&gt;")) >= 4
-    assert (
-        len(re.findall(r'<circle class="node (up|down)" cx="[\d.]+" cy="[\d.]+" r="13"', page)) == 3
-    )
+    assert len(NODE.findall(page)) == 3
     assert '<circle class="node down"' in page
     assert 'class="edge down"' in page
     assert "1.23 MB" in page
     assert page.count('class="curve"') == 1
     assert page.count('<path class="curve over"') >= 1
     assert "12.5 rounds/s" in page
+
+
+class As:
+    """A source as it was at one moment."""
+
+    def __init__(self, shown: Snapshot) -> None:
+        self.shown = shown
+
+    def snapshot(self) -> Snapshot:
+        return self.shown
+
+
+@needs_browser
+@pytest.mark.usefixtures("running")
+@pytest.mark.parametrize("kind", ["simulation", "federation"])
+def test_a_browser_shows_a_simulation_and_a_real_federation_in_the_middle_of_their_training(
+    kind: str, watched: tuple[Path, list[Snapshot]], tmp_path: Path
+) -> None:
+    federation = lambda: source_of(federation_folder(tmp_path / "up"))  # noqa: E731
+    source = As(watched[1][-1]) if kind == "simulation" else federation()
+    with serving(source) as server:
+        options = ("--dump-dom", "--virtual-time-budget=3000")
+        page = browse(server.address, tmp_path / "profile", *options).decode()
+    assert sorted(NODE.findall(page)) == (
+        ["down"] * 3 + ["up"] if kind == "simulation" else ["down", "up", "up"]
+    )
+    assert page.count('class="curve"') == 1
+    assert 'class="edge down"' in page
+    assert re.search(r"\d rounds/s", page)
+    assert re.search(r"\d(\.\d+)? [kM]?B", page), "bytes of the links"
 
 
 def test_ctrl_c_ends_it(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -113,17 +113,19 @@ def up(
     folder = out or Path("runs") / f"{slug(federation.name)}-up"
     if fresh:
         clear_all(folder, federation.members)
-    result = _up(federation, file, folder, kill_every, chaos_seed)
-    speaker = folder / federation.speaker
+    party, result = _up(federation, file, folder, kill_every, chaos_seed)
+    from colonnade.federation.member.local_processes import notes_of
+
+    notes = notes_of(folder, federation.members)
     if as_json:
-        print_json(_document(result, speaker))
+        print_json(_document(result, folder / party) | {"notes": notes})
     else:
-        show_result(result, speaker, Console())
+        show_result(result, folder / party, Console(), notes)
 
 
 def _up(
     federation: Federation, file: Path, folder: Path, kill_every: float | None, seed: int | None
-) -> Result:
+) -> tuple[str, Result]:
     """Run all processes to the end, with a line that says how far they are."""
     from colonnade.cli import main
     from colonnade.federation.member import local_processes
@@ -170,7 +172,7 @@ def status(file: Where, as_json: Json = False) -> None:
     show(party.federation, found, Console())
 
 
-def show_result(result: Result, folder: Path, console: Console) -> None:
+def show_result(result: Result, folder: Path, console: Console, notes: Sequence[str] = ()) -> None:
     from colonnade.common.private_files import as_private_as
     from colonnade.experiments.privacy_grid import privacy_grid
     from colonnade.experiments.report import write_report
@@ -181,7 +183,7 @@ def show_result(result: Result, folder: Path, console: Console) -> None:
     console.print(render(cost_grid([result], plan)))
     if (noised := privacy_grid([result], plan)) is not None:
         console.print(render(noised))
-    for note in result.notes:
+    for note in dict.fromkeys([*result.notes, *notes]):
         console.print(Text(f"Note: {note}"))
     with as_private_as(folder):
         page = write_report(folder)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,6 +18,7 @@ from colonnade.errors import InputError
 
 if TYPE_CHECKING:
     from colonnade.federation.agreement.party_file import PartyFile
+    from colonnade.federation.asking.prediction_tables import Keys
     from colonnade.federation.asking.predictions import Asker
     from colonnade.federation.member.prediction_requests import Predicted
 
@@ -67,7 +68,8 @@ def predict(
 
     Each answer holds the key, the predicted class, the probability of every class (or the number
     that is predicted), the truth where it is known, and which parties were absent, with the reason.
-    Keys that the party does not have are counted and named; the others are answered.
+    Keys that the party does not have, and rows without a key, are counted and named; the others are
+    answered.
 
     Ask at the label holder, while it runs [bold]colonnade join[/bold]; where nobody leads (mags),
     at any device; where several hold labels (cvfl), at each of them. For a folder of
@@ -88,32 +90,30 @@ def predict(
     if out is not None:
         check_out(out)
     party = find_party(file)
-    name, keys = _keys(party, rows, key, ids)
+    asked = _keys(party, rows, key, ids)
     console = Console(stderr=True)
     with awake(file, party, main):
-        found = _asked(party, keys, out, name, fresh, console)
+        found = _asked(party, asked.keys, out, asked.column, fresh, console)
     if as_json:
         import msgspec
 
-        typer.echo(msgspec.json.encode(found).decode())
+        document = msgspec.to_builtins(found) | {"rows_without_key": asked.nameless}
+        typer.echo(msgspec.json.encode(document).decode())
     elif out is None:
         from colonnade.federation.asking.prediction_tables import write_csv
 
-        write_csv(found, sys.stdout, name)
-    for note in notes(found):
+        write_csv(found, sys.stdout, asked.column)
+    for note in (*notes(found), *nameless_note(asked.nameless)):
         console.print(Text(printable(note, LINE)), soft_wrap=True)
 
 
-def _keys(
-    party: PartyFile, rows: Path | None, key: str | None, ids: str | None
-) -> tuple[str, list[str] | None]:
-    """The name of the key column, and the keys; None: the rows that nobody trained on."""
-    from colonnade.federation.asking.prediction_tables import ID, read_keys
+def _keys(party: PartyFile, rows: Path | None, key: str | None, ids: str | None) -> Keys:
+    from colonnade.federation.asking.prediction_tables import ID, Keys, read_keys
 
     usual = party.data.id if party.data is not None else None
     if rows is not None:
         return read_keys(rows, key, usual)
-    return key or ID, _ids(ids)
+    return Keys(key or ID, _ids(ids))
 
 
 def _asked(
@@ -163,14 +163,14 @@ def _ids(text: str | None) -> list[str] | None:
     if text.startswith("@"):
         path = Path(text[1:])
         try:
-            words = path.read_text(encoding="utf-8").split()
+            words = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(f"--ids {text}: {path} cannot be read ({error})") from error
     else:
-        words = [word.strip() for word in text.split(",") if word.strip()]
-    if not words:
+        words = [word.strip() for word in text.split(",")]
+    if not any(words):
         raise InputError(f"--ids {text}: names no row")
-    return words
+    return [word for word in words if word]
 
 
 def notes(found: Predicted) -> list[str]:
@@ -193,6 +193,17 @@ def notes(found: Predicted) -> list[str]:
         failed = [one for one, reason in found.failed.items() if reason == why]
         said.append(f"No answer to {rows:,} of the keys ({first_of(failed)}): {why}.")
     return said
+
+
+def nameless_note(rows: Sequence[int]) -> list[str]:
+    """Of rows of the file that name nothing to predict."""
+    if not rows:
+        return []
+    have, places = ("row has", "row") if len(rows) == 1 else ("rows have", "rows")
+    return [
+        f"{len(rows):,} {have} no key and no answer: data {places} {first_of([*map(str, rows)])} "
+        "(data rows count from 1)."
+    ]
 
 
 COMMANDS: tuple[Callable[..., None], ...] = (predict,)

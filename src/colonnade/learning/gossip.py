@@ -7,6 +7,7 @@ neighbour to neighbour, and all parties draw the same conclusion from the same f
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Sequence
 from functools import cached_property
 from statistics import fmean
@@ -20,7 +21,8 @@ from colonnade.learning.declare import Columns, Exchange, Members
 from colonnade.learning.task import Batch
 from colonnade.learning.training import Decision, Training
 from colonnade.learning.versions import digest
-from colonnade.network import ABSENT, Group, Network, is_absent, locally
+from colonnade.network import ABSENT, Group, Inbox, Network, is_absent, locally
+from colonnade.network.network import LIVES
 
 WITNESSES = 64  # more of them would hardly change the decision, but add many messages
 UNKNOWN = 1e30  # stands for a loss that is not known
@@ -43,6 +45,22 @@ class Witness(NamedTuple):
 
 
 FIGURES = len(Witness._fields)
+ODD = "figures of a validation that cannot be"  # why a message is not used
+
+
+def plausible(column: Witness, rounds: int) -> bool:
+    """Whether an aggregator may have told these figures after so many rounds."""
+    numbers = (column.loss, column.value, column.then)
+    flags = (column.heard, column.keeps, column.complete)
+    return (
+        all(flag in (0.0, 1.0) for flag in flags)
+        and all(abs(number) <= 2 * UNKNOWN for number in numbers)
+        and min(column.loss, column.then) >= 0.0
+        and 0.0 <= column.best <= rounds
+        and 0.0 <= column.life < LIVES
+        and column.best.is_integer()
+        and column.life.is_integer()
+    )
 
 
 def evenly_spaced(aggregators: int) -> range:
@@ -61,10 +79,9 @@ class Gossip(Training):
         apart, so_far = net.within("validation"), self.progress
         apart.tell_weights(lambda: digest(witnesses.tensors(net)))
         mine = await witnesses.validate(apart)
-        told = await self.tell_everybody(apart, mine)
+        told = await self.tell_everybody(apart, mine, net.round)
         heard = [Witness(*figures) for figures in told[:, told[0] > 0].T.tolist()]
-        before = int(max([so_far["best"] + 1, *(one.best for one in heard)])) - 1
-        holders = [one for one in heard if one.keeps and one.best == before + 1]
+        before, holders = self.best_before(heard)
         complete = all(one.complete for one in heard) and not apart.owing()
         # Between two versions only witnesses that have both decide: one that was away then may be
         # behind now. At the end, a version that all have wins over one that is a little better.
@@ -85,6 +102,17 @@ class Gossip(Training):
             net.round if better else before, before, stop, version, as_measured=as_measured
         )
 
+    def best_before(self, heard: Sequence[Witness]) -> tuple[int, list[Witness]]:
+        """The newest of the best versions that the witnesses know of, and the witnesses that keep
+        it. A version that a single witness claims to keep does not count beside other witnesses:
+        it is of no use to them, and need not exist."""
+        told = Counter(one.best for one in heard if one.keeps)
+        enough = min(2, len(heard))
+        newest = max((best for best, keep in told.items() if keep >= enough), default=None)
+        if newest is None:
+            return int(self.progress["best"]), []
+        return int(newest) - 1, [one for one in heard if one.keeps and one.best == newest]
+
     def figure(self, loss: float, value: float) -> float:
         """The figure that decides between two versions; lower is better. It is the loss, as in the
         paper, or the metric that the user chose, with the loss for ties."""
@@ -104,9 +132,12 @@ class Gossip(Training):
         """Whether the parties here keep their part of the best version."""
         return self.versions.newest_of(int(self.progress["best"])) is not None
 
-    async def tell_everybody(self, net: Network, found: Tensor) -> Tensor:
+    async def tell_everybody(self, net: Network, found: Tensor, rounds: int) -> Tensor:
         """Pass the figures of the witnesses from neighbour to neighbour, until every party has all
-        of them. [figures, witnesses]"""
+        of them. `rounds`: so many were done before this one. [figures, witnesses]
+
+        What a neighbour says of itself counts more than what others say of it: at first each
+        device tells its own figures only, and those that a party knows stay as they are."""
         a, best = cast(Leaderless, self.algorithm), self.progress["best"] + 1
         here = list(net.here(a.devices))
         told: Any = torch.zeros(len(here), FIGURES, len(a.witnesses)) if here else ABSENT
@@ -117,11 +148,35 @@ class Gossip(Training):
                 then = self.progress.get(f"then {i}", UNKNOWN)
                 mine = Witness(1.0, loss, value, best, then, **facts)
                 told[here.index(a.chosen[k]), :, a.witnesses.index(k)] = torch.tensor(mine)
-        for _ in range(a.hops):
+        for hop in range(a.hops):
+
+            def fits(sender: str, figures: Tensor, first: bool = hop == 0) -> bool:
+                columns = [Witness(*column) for column in figures.T.tolist()]
+                known = {k for k, one in enumerate(columns) if one.heard}
+                own = {k for k, w in enumerate(a.witnesses) if a.aggregators.parties[w] == sender}
+                return all(plausible(one, rounds) for one in columns) and (
+                    not first or known <= own
+                )
+
             inbox = await net.send(told, a.validation, FIGURES)
-            told = locally(lambda inbox: inbox.value.amax(1), inbox)
+            inbox = locally(lambda one: net.checked(one, a.devices, a.devices, fits, ODD), inbox)
+            told = locally(_merged, told, inbox)
         heard = await net.send(told, a.validation_told, FIGURES)
-        return told[0] if here else heard.value[0].amax(0)
+        return told[0] if here else _columns(heard.value)[0]
+
+
+def _columns(value: Tensor) -> Tensor:
+    """Of each witness the figures of one message that has them; zeros if none has. [receivers,
+    messages, figures, witnesses] → [receivers, figures, witnesses]"""
+    one = value[:, :, 0].argmax(1)  # [receivers, witnesses]
+    return value.gather(1, one[:, None, None].expand(-1, 1, FIGURES, -1))[:, 0]
+
+
+def _merged(told: Tensor, inbox: Inbox) -> Tensor:
+    """What a device knew already, then what it heard; nothing if it was away and heard not even
+    itself. [devices here, figures, witnesses]"""
+    known = (told[:, :1] > 0) & inbox.any[:, None, None]
+    return torch.where(known, told, _columns(inbox.value))
 
 
 class Leaderless(Algorithm):

@@ -359,8 +359,7 @@ class TrainingRounds(Generic[AnyBatch]):
     def __init__(self, training: Training, net: Network, schedule: Schedule[AnyBatch]) -> None:
         self.training, self.net = training, net
         algorithm = training.algorithm
-        y = locally(algorithm.scaled, algorithm.data.train.y)
-        self.part = replace(algorithm.data.train, y=y)
+        self.part = replace(algorithm.data.train, y=algorithm.labels_to_learn())
         self.rounds: Rounds[AnyBatch] = net.rounds(schedule)
         self.batch: AnyBatch | None = None  # the one that is worked on
 

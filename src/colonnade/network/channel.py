@@ -14,6 +14,7 @@ from colonnade.network.rounding import Residuals, Rounding
 from colonnade.network.topology import Group
 
 if TYPE_CHECKING:
+    from colonnade.network.inbox import Inbox
     from colonnade.network.network import Network
 
 Numbers = Literal["float", "float16", "float32", "float64", "int32", "int64"]
@@ -29,6 +30,18 @@ class Gate(Protocol):
         self, net: Network, value: Tensor | Absent, channel: Channel, rows: int, where: Where
     ) -> tuple[Tensor | Absent, Where]:
         """What leaves in place of `value`, and which senders send at all."""
+        ...
+
+
+class RowGate(Protocol):
+    """What makes rows that a column holder lacks count as not sent."""
+
+    def leave(self, net: Network, value: Tensor | Absent, channel: Channel) -> Tensor | Absent:
+        """What leaves in place of `value`."""
+        ...
+
+    def arrive(self, net: Network, channel: Channel, inbox: Inbox) -> Inbox:
+        """What the receivers here make of what came."""
         ...
 
 
@@ -49,6 +62,7 @@ class Channel:
     rounding: Rounding | None = None  # of what is carried; None: as it is
     residuals: Residuals | None = None  # of messages that are of the same numbers every time
     columns: bool = False  # what senders tell of their own columns; see `Network.without`
+    row_gate: RowGate | None = None  # where column holders lack some of the rows
 
     @property
     def by_receiver(self) -> bool:

@@ -20,6 +20,9 @@ class Inbox:
     arrived: Tensor  # [receivers here, in-degree] bool
     everything: bool  # all slots arrived: nothing has to be masked
     widths: tuple[int, ...] | None = None  # of the slots, where senders differ; the rest is padding
+    # Which rows of a message are about something that its sender has: [receivers here, in-degree,
+    # rows]; None: all. The others are zero in `raw`.
+    held: Tensor | None = None
 
     @cached_property
     def value(self) -> Tensor:
@@ -37,10 +40,22 @@ class Inbox:
         return self.arrived.any(1)
 
     @property
+    def present(self) -> Tensor:
+        """Which messages count. [receivers here, in-degree], or row by row where senders lack some
+        rows: [receivers here, in-degree, rows]"""
+        return self.arrived if self.held is None else self.arrived[..., None] & self.held
+
+    @property
     def flags(self) -> Tensor:
         """For each row which messages came, as 1 or 0. [receivers here, rows, in-degree]"""
-        came = self.arrived.to(self.raw.dtype)
-        return came[:, None].expand(-1, self.raw.shape[2], -1)
+        came = over(self.present, self.raw)[..., 0].to(self.raw.dtype)
+        return came.expand(-1, -1, self.raw.shape[2]).transpose(1, 2)
+
+    def of_held(self, held: Tensor | None) -> Inbox:
+        """The inbox in which rows that their senders lack count as not sent; None: no such rows."""
+        if held is None:
+            return self
+        return replace(self, raw=masked(self.raw, held), held=held)
 
     def only(self, where: Tensor) -> Inbox:
         """The inbox without the messages where `where` is False ([receivers here, in-degree])."""
@@ -56,7 +71,11 @@ class Inbox:
         arrived = self.arrived.new_zeros(receivers, len(widths))
         arrived[:, slot] = self.arrived[:, 0]
         unequal = tuple(widths) if len(set(widths)) > 1 else None
-        return Inbox(raw, arrived, self.everything and len(widths) == 1, unequal)
+        held = self.held
+        if held is not None:
+            held = held.new_zeros(receivers, len(widths), rows)
+            held[:, slot] = self.held[:, 0]  # pyright: ignore[reportOptionalSubscript]
+        return Inbox(raw, arrived, self.everything and len(widths) == 1, unequal, held)
 
     def concat(self, flags: bool = False) -> Tensor:
         """The messages side by side in slot order, zeros where nothing came. `flags` (for messages
@@ -112,21 +131,22 @@ class Inbox:
     def mean(self) -> Tensor:
         """Mean over what arrived, zero where nothing did. [receivers here, ...]"""
         total = self.total()
-        return total / _over(self.arrived.sum(1).clamp(min=1), total)
+        return total / over(self.present.sum(1).clamp(min=1), total)
 
     def maximum(self) -> tuple[Tensor, Tensor]:
         """Largest over what arrived (zero where nothing did), and the slot it came from. [receivers
         here, ...]"""
         limits = torch.finfo if self.value.is_floating_point() else torch.iinfo
         low = limits(self.value.dtype).min
-        seen = torch.where(_over(self.arrived, self.value), self.value, low)
+        seen = torch.where(over(self.present, self.value), self.value, low)
         largest, slot = seen.max(1)
-        return torch.where(_over(self.any, largest), largest, 0), slot
+        return torch.where(over(self.present.any(1), largest), largest, 0), slot
 
     def latest(self, register: Register, rows: Tensor | None = None) -> Inbox:
         """Store what arrived in the register, and fill what did not arrive from there; a slot of
         which the register holds nothing stays missing."""
-        return register.exchange(self, rows)
+        found = register.exchange(self, rows)
+        return found.of_held(found.held)
 
 
 class Register:
@@ -156,7 +176,7 @@ class Register:
             self.value, self.known = inbox.raw, inbox.arrived
             return inbox
         stored = self.value if self.value.shape == shape else self.value[:, :, : shape[2]]
-        newest = torch.where(_over(inbox.arrived, stored), inbox.value, stored)
+        newest = torch.where(over(inbox.arrived, stored), inbox.value, stored)
         known = self.known | inbox.arrived
         if stored is self.value:  # a short last batch must not replace a whole one
             self.value, self.known = newest, known
@@ -169,12 +189,12 @@ class Register:
             self.known = torch.zeros(receivers, slots, self.rows or 0, dtype=torch.bool)
         for r, j in inbox.arrived.nonzero().tolist():
             self.value[r, j, rows] = inbox.value[r, j]
-            self.known[r, j, rows] = True
+            self.known[r, j, rows] = True if inbox.held is None else inbox.held[r, j]
         self._changed[rows] = True
-        known = self.known[:, :, rows].any(2)
-        return replace(
-            inbox, raw=self.value[:, :, rows], arrived=known, everything=bool(known.all())
-        )
+        by_row = self.known[:, :, rows]
+        known, held = by_row.any(2), None if inbox.held is None else by_row
+        found = replace(inbox, raw=self.value[:, :, rows], arrived=known, held=held)
+        return replace(found, everything=bool(known.all()))
 
     # -- as state ---------------------------------------------------------------------------------
 
@@ -210,7 +230,7 @@ class Register:
 
 def masked(value: Tensor, keep: Tensor) -> Tensor:
     """`value` where `keep`, zero elsewhere, whatever the value holds there."""
-    keep = _over(keep, value)
+    keep = over(keep, value)
     if not math.isfinite(value.sum()):  # 0 · inf is not 0
         return torch.where(keep, value, 0)
     if value.stride(0) != 0:
@@ -218,6 +238,6 @@ def masked(value: Tensor, keep: Tensor) -> Tensor:
     return value * keep  # 4-8 × as fast as torch.where at the sizes of an exchange
 
 
-def _over(mask: Tensor, value: Tensor) -> Tensor:
+def over(mask: Tensor, value: Tensor) -> Tensor:
     """The mask with trailing axes to broadcast over the value."""
     return mask.view(*mask.shape, *[1] * (value.dim() - mask.dim()))

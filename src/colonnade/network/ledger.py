@@ -6,6 +6,7 @@ formula. A message that a party sends to itself is not counted, because it does 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -37,10 +38,13 @@ class Account:
 class Ledger:
     def __init__(self) -> None:
         self._accounts: dict[tuple[str, str, str, str], Account] = {}
+        # Phase → failed attempts at exchanges that insist on their messages.
+        self.repeated: Counter[str] = Counter()
 
     def copy(self) -> Ledger:
         """A copy that can be continued independently."""
         one = Ledger()
+        one.repeated = self.repeated.copy()
         for key, a in self._accounts.items():
             numbers = (a.messages.copy(), a.bytes.copy(), dict(a.full))
             one._accounts[key] = Account(a.links, a.countable, *numbers)

@@ -48,6 +48,7 @@ from colonnade.network.world import Program, Run, World
 
 ATTEMPTS = 1000  # after so many lost attempts a party that must answer counts as gone for good
 
+LIVES = 1 << 20  # the number of a life is told modulo this
 DECISION, DECISION_BYTES = "decision", 4  # of `agree`, in the ledger: a float32 each
 
 
@@ -130,13 +131,28 @@ class Network(ABC):
         if channel.residuals is not None and not is_absent(value):
             sent = cast("Tensor | None", where)
             value = channel.residuals.corrected(value, channel.src.place, sent)
+        if channel.row_gate is not None:
+            value = channel.row_gate.leave(self, value, channel)
         self._called |= {channel.src.name, channel.dst.name}
         parcel = Parcel(value, channel, links, channel.shape(rows), wait, where, work)
         inbox = await self._exchange(parcel, passage)
+        if channel.row_gate is not None and not is_absent(inbox):
+            inbox = channel.row_gate.arrive(self, channel, inbox)
         self._running[0] = self
         if self.recorder is not None and not is_absent(inbox):
             self.recorder(self, channel, inbox)
         return inbox
+
+    def derived(self, value: Tensor | Absent, kind: str, src: Group, dst: Group) -> None:
+        """Tell the recorder what the members of `dst` computed from messages of all of `src`, where
+        that says more than each message alone, such as an opened sum. Nothing is sent. value
+        [members of dst, rows, width]"""
+        if self.recorder is None or is_absent(value):
+            return
+        everybody = Group(f"all {src.name}", (f"all {src.name}",), src.role)
+        told = cast(Tensor, value)[:, None]
+        inbox = Inbox(told, torch.ones(told.shape[:2], dtype=torch.bool), everything=True)
+        self.recorder(self, Channel(everybody, dst, kind, told.shape[-1]), inbox)
 
     @abstractmethod
     def here(self, group: Group) -> Sequence[int]:
@@ -185,8 +201,20 @@ class Network(ABC):
 
     @property
     def life(self) -> int:
-        """Changes whenever the process of this party starts."""
+        """Changes whenever the process of this party starts; below `LIVES`."""
         return 0
+
+    def checked(
+        self,
+        inbox: Inbox,
+        src: Group,
+        dst: Group,
+        fits: Callable[[str, Tensor], bool],
+        kind: str,
+    ) -> Inbox:
+        """The inbox without messages that cannot be right, by `fits`(sender, message); `kind` says
+        what is wrong with them. In a simulation there are none."""
+        return inbox
 
     def missing(self) -> set[str]:
         """The parties whose messages were left out of what was computed on this network."""
@@ -244,7 +272,8 @@ class Network(ABC):
         return SeededRandomness(numpy_stream(self.world.seed, party, "secrets", *purpose))
 
     def check_loss(self, loss: Tensor) -> None:
-        """A real training ends with an error where its loss is not a number any more."""
+        """A real party ends with an error where a loss by which it learns is not a number any
+        more. `Training` checks losses of labels; an algorithm checks those without."""
         return None
 
     def clear_missed(self) -> None:
@@ -374,6 +403,7 @@ class Network(ABC):
             if (arrived.sum(1) >= wanted).all():
                 break
             attempts[links.real & ~arrived] += 1
+            self.ledger.repeated[self.phase] += 1
             passage = self._sampler.exchange(links, round, again=True)
             arrived |= links.real if passage.arrived is None else passage.arrived & links.real
         if (arrived.sum(1) < wanted).any():

@@ -8,7 +8,7 @@ seconds, as by `colonnade status`; of bytes, only those that left this party are
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -72,7 +72,7 @@ class Federated:
         decides = next((t["metric"] for t in told.values() if t.get("metric")), None)
         metric = chosen_metric(decides, [points])
         line = curve(self.federation.method.name, points, metric) if metric else None
-        training = self._training(told)
+        training = self._training(told, points)
         return Snapshot(
             title=self.federation.name,
             about=self.about,
@@ -107,12 +107,15 @@ class Federated:
         missing = f", {away} not there" if away else ""
         return printable(f"{len(running)} of {len(told)} parties there{missing}: {stage}.", 500)
 
-    def _training(self, told: Mapping[str, dict[str, Any]]) -> Training:
+    def _training(
+        self, told: Mapping[str, dict[str, Any]], points: Sequence[dict[str, float]]
+    ) -> Training:
         rounds = [t.get("round", 0) for t in told.values() if t]
         whole = max((t.get("rounds", 0) for t in told.values() if t), default=0)
         training = any(t.get("stage") == Stage.TRAINING for t in told.values())
-        now = max(rounds, default=0)
-        rate = self.pace.rate("all", time.time(), now) if training else None
+        now, clock = max(rounds, default=0), time.time()
+        since = clock - now * _seconds_a_round(points) if points else None
+        rate = self.pace.rate("all", clock, now, since) if training else None
         parties = [Party(name, *_state(one)) for name, one in told.items()]
         note = ""
         if len(self.folders) < len(told):
@@ -160,6 +163,11 @@ class Federated:
                 facts.append((f"test {t['metric']}".replace("_", " "), f"{value:.4f}"))
                 break
         return facts
+
+
+def _seconds_a_round(points: Sequence[dict[str, float]]) -> float:
+    """On average up to the newest point of the curve; 0: not known."""
+    return points[-1].get("virtual_seconds", 0.0) / max(points[-1]["round"], 1)
 
 
 def _state(told: Mapping[str, Any]) -> tuple[State, str]:

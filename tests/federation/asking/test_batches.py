@@ -119,7 +119,7 @@ def test_a_table_of_answers_can_be_read_as_a_table_of_keys(suffix: str, tmp_path
     found = answered(Party(), keys, Journal(None, about("hospital", keys)))
     path = tmp_path / f"answers{suffix}"
     write_table(found, path, "patient")
-    assert read_keys(path, "patient", None) == ("patient", ["1", "27", "17", "27"])
+    assert read_keys(path, "patient", None) == ("patient", ["1", "27", "17", "27"], [])
     frame = polars.read_csv(path) if suffix == ".csv" else polars.read_parquet(path)
     assert frame.columns == header(found, "patient")
     assert frame["probability_yes"].to_list() == [chances(key)[1] for key in found.ids]
@@ -132,13 +132,13 @@ def test_numbers_are_keys_as_they_are_in_the_data_of_a_party(tmp_path: Path) -> 
     table.write_parquet(tmp_path / "rows.parquet")
     table.write_csv(tmp_path / "rows.csv")
     for name in ("rows.parquet", "rows.csv"):
-        assert read_keys(tmp_path / name, None, "patient") == ("patient", ["17", "4"])
+        assert read_keys(tmp_path / name, None, "patient") == ("patient", ["17", "4"], [])
 
 
 BAD = {
     "no such column": ("age\n1\n", "patient", r"no column 'patient'; the nearest is 'age'"),
     "a choice of columns": ("a,b\n1,2\n", None, r"no column 'id'.*--key"),
-    "an empty key": ("id\n1\n\n2\n", None, r"data row 2 has no key|no key"),
+    "no key in any row": ("id\n\n", None, r"column 'id' is empty in all 1 rows"),
     "no rows": ("id\n", None, r"rows.csv"),
 }
 

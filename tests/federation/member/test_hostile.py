@@ -25,12 +25,15 @@ from colonnade.errors import ColonnadeError, InputError
 from colonnade.federation.agreement.federation import Federation
 from colonnade.federation.agreement.federation_file import parse_federation
 from colonnade.federation.asking import predictions
+from colonnade.federation.member.led import LedMember
 from colonnade.federation.member.member import Member
 from colonnade.federation.member.messages import Account, Call, Greeting, text
 from colonnade.federation.member.status import set_up_log, told
+from colonnade.learning.gossip import Witness
 from colonnade.network.clock import SECOND, Clock
 from colonnade.network.live.messages import CALL, GONE, HEARTBEAT, NACK, PARTS, START
 from colonnade.network.live.post import DAY, Post
+from colonnade.network.parts import Parts
 from colonnade.network.program_counter import END, MAIN
 from colonnade.network.quota import ENTRY, Quota, Store, weight
 from colonnade.network.tally import Tally
@@ -48,7 +51,8 @@ ODD: list[Any] = [
     "\ud800", "\u202e", "x" * 300, [], [0], [0, 0], [1, 1], [2**60, 0], [-1] * 32, [0] * 33, {},
     {"x": 1}, [[[[]]]], [None], ["1", "2"],
 ]  # fmt: skip
-KINDS = [HEARTBEAT, NACK, GONE, START, CALL, PARTS, "embedding", "decision", "encoding"]
+KINDS = [HEARTBEAT, NACK, GONE, START, CALL, PARTS]
+KINDS += ["embedding", "decision", "encoding", "validation"]
 
 
 class Fuzz:
@@ -64,7 +68,7 @@ class Fuzz:
         header = self.header(to, now, life)
         for _ in range(random.choice([0, 0, 1, 1, 2])):
             header[random.choice(list(header))] = random.choice(ODD)
-        shape = random.choice([None, None, [3], [64, 16], [0], [1, 1, 1]])
+        shape = random.choice([None, None, [3], [64, 16], [0], [1, 1, 1], [8, 4]])
         numbers = b"" if shape is None else random.randbytes(4 * int(torch.Size(shape).numel()))
         if random.random() < 0.9:
             header["nothing"] = shape is None
@@ -166,9 +170,138 @@ def test_no_message_of_any_content_ends_a_label_holder_a_client_or_a_device(
         programs = 1 + len(fed.clients) * members[party].algorithm.side_by_side
         assert post.quota.held(ATTACKER) <= programs * 2 * 2**20
         assert not set(members[party].record.told) - set(fed.members)
+    if fed.leader is None:  # a member that tells some devices and not others can part them
+        for party in honest:
+            assert members[party].post.parts.kept
+            assert names_whom_it_lacks(members[party], honest)
     lines = [record.getMessage() for record in caplog.records]
     assert len([line for line in lines if line.startswith(f"{ATTACKER}: refused")]) < 300
     assert all(line.isprintable() for line in lines)
+
+
+def assert_trained_together(members: dict[str, Member], parties: list[str]) -> None:
+    """These parties end with parts of one version, and each knows that the others have theirs."""
+    for party in parties:
+        one = members[party]
+        assert one.version is not None
+        assert one.version == members[parties[0]].version
+        assert not one.lacking().keys() & set(parties)
+        assert one.state.result is not None
+        assert one.state.result.metrics["test_accuracy"] is not None
+
+
+def names_whom_it_lacks(one: Member, parties: list[str]) -> bool:
+    assert one.state.result is not None
+    notes = " ".join(one.state.result.notes)
+    if one.version is None:
+        return f"{one.party} has no part of the model of its neighbours: has round" in notes
+    lacking = one.lacking().keys() & set(parties)
+    return all(f"the model lacks {party}: " in notes for party in lacking)
+
+
+LIES: dict[str, dict[str, float]] = {
+    "a version to come, that is better than all": {"best": 1000, "keeps": 1, "then": 0},
+    "a version that nobody else keeps": {"best": 1, "keeps": 1, "then": 0},
+    "half a round": {"best": 0.5, "keeps": 1, "then": 0},
+    "a figure below zero": {"best": 0, "keeps": 1, "then": -1},
+    "a life without bounds": {"life": 1e17},
+    "the largest number": {"life": 3e38},
+    "heard twice": {"heard": 2.0},
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_device_that_lies_about_its_validation_does_not_part_the_others(
+    lie: str, tmp_path: Path
+) -> None:
+    fed, clock = federation("mags"), Clock()
+    room = MemoryTransport(clock)
+    members = {party: member(fed, room.seat(party), tmp_path) for party in fed.members}
+    post, lies = members[ATTACKER].post, 0
+    publish = post.post
+
+    def lying(header: Any, value: Any, to: str) -> None:
+        nonlocal lies
+        if header.kind == "validation":
+            value = value.clone()
+            for field, number in LIES[lie].items():
+                value[Witness._fields.index(field), fed.members.index(ATTACKER)] = number
+            lies += 1
+        publish(header, value, to)
+
+    post.post = lying
+    clock.run(*[(party, one.live()) for party, one in members.items()])
+    assert lies
+    assert_trained_together(members, [party for party in fed.members if party != ATTACKER])
+
+
+def test_figures_of_others_in_a_neighbours_message_are_refused(tmp_path: Path) -> None:
+    """On a complete graph every device tells its own figures, and nobody passes any on."""
+    fed, clock = federation("mags"), Clock()
+    room = MemoryTransport(clock)
+    members = {party: member(fed, room.seat(party), tmp_path) for party in fed.members}
+    post = members[ATTACKER].post
+    publish = post.post
+
+    def forging(header: Any, value: Any, to: str) -> None:
+        if header.kind == "validation":
+            own = value[:, fed.members.index(ATTACKER)]
+            value = own[:, None].expand_as(value).contiguous()
+        publish(header, value, to)
+
+    post.post = forging
+    clock.run(*[(party, one.live()) for party, one in members.items()])
+    honest = [party for party in fed.members if party != ATTACKER]
+    assert all(members[party].post.refused for party in honest)
+    assert_trained_together(members, honest)
+
+
+@pytest.mark.parametrize("lie", ["the model was made without them", "they were silent"])
+def test_a_client_cannot_name_others_as_missing_that_send_it_nothing(
+    lie: str, tmp_path: Path
+) -> None:
+    fed, clock, named = federation("splitnn"), Clock(), ("client0", "client1")
+    room = MemoryTransport(clock)
+    members = {party: member(fed, room.seat(party), tmp_path) for party in fed.members}
+    liar, leader = members[ATTACKER], members[fed.speaker]
+    assert isinstance(liar, LedMember)
+    announce, heed = liar.post.announce, liar.heed
+
+    def without_them(parts: Parts) -> None:
+        announce(msgspec.structs.replace(parts, missed=named))
+
+    async def accuse(call: Call) -> None:
+        account = Account(number=call.number, silent=list(named))
+        liar.post.tell(fed.speaker, CALL, note=text(account))
+        await heed(call)
+
+    if lie == "they were silent":
+        liar.heed = accuse
+    else:
+        liar.post.announce = without_them
+    clock.run(*[(party, one.live()) for party, one in members.items()])
+    assert leader.post.refused
+    assert leader.record.points[-1]["epoch"] == 3, "no epochs more for parties that lack nothing"
+    assert not leader.lacking().keys() & set(named)
+    assert leader.state.result is not None
+    assert not any(party in note for note in leader.state.result.notes for party in named)
+
+
+def test_an_aggregator_may_say_that_a_client_is_missing_and_a_client_may_not(
+    tmp_path: Path,
+) -> None:
+    fed = federation("dvfl")
+    post = member(fed, MemoryTransport(Clock()).seat("owner"), tmp_path).post
+    for sender, missed, fits in [
+        ("aggregator0", "client1", True),
+        ("aggregator0", "aggregator1", False),
+        ("client0", "client1", False),
+        ("client0", "aggregator0", False),
+    ]:
+        note = Parts(missed=(missed,)).text()
+        post.receive(sender, beat(post, sender, 0, kind=PARTS, note=note, federation=fed.hash))
+        assert (sender in post.parts_of) == fits, (sender, missed)
+        post.parts_of.clear()
 
 
 @pytest.mark.parametrize("kind", [Call, Account, Greeting])

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import safetensors.torch
 import torch
 from msgspec.structs import astuple
 
@@ -333,7 +334,12 @@ def test_a_full_disk_leaves_the_checkpoint_before_and_the_training_goes_on(
     files = {path: path.read_bytes() for path in tmp_path.rglob("*.checkpoint.safetensors")}
     assert len(files) == len(fed.members)
 
+    save = safetensors.torch.save_file
+
     def full(tensors: Any, path: Path, facts: Any = None) -> None:
+        """For checkpoints: with a model that is not on the disk, a process would not end."""
+        if "checkpoint" not in Path(path).name:
+            return save(tensors, path, facts)
         Path(path).write_bytes(b"half")
         raise OSError(28, "No space left on device")
 

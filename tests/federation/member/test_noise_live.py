@@ -163,3 +163,40 @@ def test_a_client_that_crashed_counts_at_least_what_left_it(tmp_path: Path) -> N
         assert truly[party].max() > 1
         assert (truly[party] <= counted[party]).all()
         assert counted[party].max() <= ALLOWED
+
+
+def test_a_label_holder_that_crashes_at_once_does_not_draw_the_noise_of_labels_again(
+    tmp_path: Path,
+) -> None:
+    """Not even if it falls right after the first gradients left."""
+    labels = {"hide_labels": 4.0, "label_privacy": {"epsilon": 2.0}}
+    method = {"algorithm": "splitnn", "epochs": 2, **labels}
+    table = {"name": "test", "data": {"dataset": "digits", "rows": 200}, "method": method}
+    fed = parse_federation({**table, "network": {"gather": 5.0, "patience": 0.5}}, "test")
+    used: list[tuple[torch.Tensor, torch.Tensor]] = []  # by life of the server
+
+    async def live(seat: StormSeat, number: int) -> None:
+        one = member(fed, seat, tmp_path, life=number + 1)
+        hidden, private = one.algorithm.hidden_labels, one.algorithm.private_labels
+        assert hidden is not None
+        assert private is not None
+        leave = hidden.leave
+
+        def watched(*sent: Any) -> Any:
+            if seat.party == "server" and len(used) == number:
+                used.append((hidden.drawn.value.clone(), private.evidence.value.clone()))
+                now = crew.clock.now
+                if number == 0:
+                    crew.clock.call_at(now, lambda: crew.crash("server", now + SECOND // 50))
+            return leave(*sent)
+
+        hidden.leave = watched  # pyright: ignore[reportAttributeAccessIssue]
+        await one.live()
+
+    crew = Crew(5, fed.members, live)
+    crew.storm.weather = Weather(delay=2, gust=0, duplicate=0, notice=1, ordered=True)
+    crew.run(crashes=0)
+    first, second = used
+    assert all(torch.equal(*pair) for pair in zip(first, second, strict=True))
+    (result,) = read_results(tmp_path / fed.speaker)
+    assert result.privacy == {"label_epsilon": 2.0}

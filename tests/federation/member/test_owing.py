@@ -16,6 +16,7 @@ from colonnade.errors import Diverged
 from colonnade.federation.agreement.federation import Federation
 from colonnade.federation.agreement.federation_file import parse_federation
 from colonnade.federation.member.member import Member
+from colonnade.federation.member.stage import Stage
 from colonnade.network.clock import SECOND, Clock
 from colonnade.network.live.loudness import Loudness, magnitude
 from colonnade.network.live.messages import HEARTBEAT
@@ -25,9 +26,10 @@ from colonnade.network.transport.memory import MemoryTransport
 OWING = "client3"
 
 
-def federation(algorithm: str = "splitnn", **network: Any) -> Federation:
+def federation(algorithm: str = "splitnn", missing: str = "", **network: Any) -> Federation:
     data = {"dataset": "digits", "rows": 200}
     method = {"algorithm": algorithm, "epochs": 2}
+    method |= {"missing": missing} if missing else {}
     settings = {"gather": 5.0, "patience": 0.5, "extra_epochs": 0, **network}
     table = {"name": "test", "data": data, "method": method, "network": settings}
     return parse_federation(table, "test")
@@ -51,13 +53,16 @@ def sending(one: Member, change: Any) -> None:
     one.post.post = post
 
 
-@pytest.mark.parametrize("algorithm", ["splitnn", "mags"])
+@pytest.mark.parametrize(
+    ("algorithm", "missing"),
+    [("splitnn", ""), ("mags", ""), ("splitnn", "wait"), ("fedonce", "retry"), ("fedvs", "wait")],
+)
 def test_heartbeats_without_the_message_that_is_due_stop_the_others_for_a_bounded_time(
-    algorithm: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    algorithm: str, missing: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """At first twice `silence`, then half as long each time. It claims to be in the round that the
-    others are in, and never to be done with its part."""
-    fed = federation(algorithm, silence=4.0)
+    """At first twice `silence`, then half as long each time, also where everybody is waited for. It
+    claims to be in the round that the others are in, and never to be done with its part."""
+    fed = federation(algorithm, missing, silence=4.0)
     clock, members = together(fed, tmp_path)
     owing, other = members.pop(OWING), members[fed.speaker]
 
@@ -70,10 +75,10 @@ def test_heartbeats_without_the_message_that_is_due_stop_the_others_for_a_bounde
                 owing.post.main.generation = members[party].post.generation
                 owing.post.tell(party, HEARTBEAT, counter)
             await clock.sleep_until(clock.now + SECOND // 5)
+            assert clock.now < 120 * SECOND, "the others still wait"
 
     clock.spawn(heartbeats(), "heartbeats")
     clock.run(*[(party, one.live()) for party, one in members.items()])
-    assert clock.now < 120 * SECOND
     assert "its heartbeats come, its message does not" in caplog.text
     result = members[fed.speaker].state.result
     assert result is not None
@@ -170,6 +175,15 @@ def test_without_a_bound_a_loss_that_is_no_number_names_round_and_senders(tmp_pa
         Diverged, match=rf"round \d+ .*came from {OWING} \(embedding up to 3e\+38\)"
     ):
         clock.run(*[(party, one.live()) for party, one in members.items()])
+
+
+def test_an_aggregator_without_labels_names_round_and_senders_as_well(tmp_path: Path) -> None:
+    fed = federation("dvfl", loudness=0)
+    clock, members = together(fed, tmp_path)
+    sending(members[OWING], lambda value: torch.full_like(value, 3e38))
+    with pytest.raises(Diverged, match=rf"round \d+ .*came from {OWING} \(encoding up to 3e\+38\)"):
+        clock.run(*[(party, one.live()) for party, one in members.items()])
+    assert members["owner"].state.stage == Stage.TRAINING, "long before its own rounds"
 
 
 def test_the_bound_follows_what_was_heard_first_and_rises_once_at_most() -> None:

@@ -24,7 +24,7 @@ from colonnade.federation.keys.certificates import make_authority, make_certific
 from colonnade.federation.member.folder import of_a_party
 from colonnade.federation.member.folder_lock import is_running, only_one
 from colonnade.federation.member.local_files import prepare
-from colonnade.federation.member.local_processes import begin_chaos, end_of_log
+from colonnade.federation.member.local_processes import begin_chaos, end_of_log, why_ended
 from colonnade.federation.member.record import Record
 from colonnade.federation.member.status import end_noted, read_status, write_status
 
@@ -214,3 +214,12 @@ def test_a_process_that_ended_before_it_had_a_log_is_explained(tmp_path: Path) -
     assert '`if __name__ == "__main__":`' in end_of_log(tmp_path / "log.txt")
     (tmp_path / "log.txt").write_text("one\n\n  Error: no space\n")
     assert end_of_log(tmp_path / "log.txt") == "one Error: no space"
+
+
+def test_the_reason_of_a_process_that_failed_is_told_once(tmp_path: Path) -> None:
+    """Its log holds the reason, too, after other lines."""
+    (tmp_path / "log.txt").write_text("12:00 lab.csv: is empty\nError lab.csv: is empty\n")
+    assert why_ended(tmp_path) == "lab.csv: is empty"
+    with pytest.raises(InputError), end_noted(tmp_path, "lab"):
+        raise InputError("lab.csv: has no column 'id'")
+    assert why_ended(tmp_path) == "lab.csv: has no column 'id'"

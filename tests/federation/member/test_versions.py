@@ -26,7 +26,8 @@ from torch import Tensor
 from colonnade.algorithms.cvfl import CVFL
 from colonnade.algorithms.dvfl import DVFL
 from colonnade.algorithms.fedonce import FedOnce
-from colonnade.common.results import read_results
+from colonnade.algorithms.fedvs import FedVS
+from colonnade.common.results import read_ledger, read_results
 from colonnade.errors import InputError
 from colonnade.experiments.run import build, drive
 from colonnade.federation.agreement.federation import Federation
@@ -63,6 +64,9 @@ METHODS: dict[str, dict[str, Any]] = {
     "fedvs wait": {"epochs": 4, "batch": 32, "missing": "wait"},
     "cvfl": {"epochs": 4, "batch": 16},
     "vafl": {"epochs": 4, "batch": 16},
+    "splitnn skip": {"epochs": 4, "missing": "skip"},
+    "splitnn buffer": {"epochs": 4, "missing": "buffer"},
+    "mags alone": {"epochs": 4, "gossip": 1, "objective": "autoencoder", "encoder_epochs": 3},
 }
 # Heads at the server with its rows of ADMM, heads at the clients, and a server without a model.
 BY_ROW: dict[str, dict[str, Any]] = {
@@ -127,6 +131,7 @@ class Oracle:
             sort(one, sender, program, header, value)
             counter, leader = header.counter, one.post.leader
             inner = len(counter) > 2 and min(counter) >= 0  # a validation, in a round of training
+            inner = inner and header.kind != FedVS.held.kind  # asked before anything is measured
             if inner and one.post.party == leader and set(program.mail.letters) - before:
                 version = (header.generation, counter[0] - 1)
                 self.heard.setdefault((sender, version), set()).add(header.life)
@@ -449,7 +454,7 @@ def test_what_was_collected_is_what_the_parts_in_use_give(
             take(*version, final=final)
             for one in hall.members.values():
                 if "client1" in one.post.peers:
-                    one.post.peers["client1"].late.add(MAIN)
+                    one.post.peers["client1"].late[MAIN] = False
             hall.clock.call_at(hall.clock.now + SECOND // 1000, fall)
 
         versions.take = last_act  # pyright: ignore[reportAttributeAccessIssue]
@@ -569,6 +574,46 @@ def test_a_result_that_a_full_disk_refuses_is_written_when_there_is_room(
         full[0] = False
         await hall.until(lambda: leader.state.stage == Stage.DONE)
         assert read_results(tmp_path / "server")[0] == leader.state.result
+
+    hall.tell(story)
+
+
+@pytest.mark.parametrize("file", ["ledger", "models"])
+def test_a_client_whose_disk_is_full_at_the_end_stays_until_its_ledger_and_model_are_written(
+    file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hall, full = Hall(small("splitnn", 2), tmp_path), [True]
+    write, save = record.write_lines, Algorithm.save
+    early = (Stage.WAITING, Stage.TRAINING)
+
+    def refuse(path: Path) -> None:
+        mine = path.is_relative_to(tmp_path / "client1") and f"/{file}/" in str(path)
+        if mine and full[0] and hall.members["client1"].state.stage not in early:
+            raise OSError(28, "No space left on device")
+
+    def write_lines(path: Path, *args: Any) -> None:
+        refuse(path)
+        write(path, *args)
+
+    def save_model(one: Algorithm, folder: Path, *args: Any, **more: Any) -> None:
+        refuse(folder)
+        save(one, folder, *args, **more)
+
+    monkeypatch.setattr(record, "write_lines", write_lines)
+    monkeypatch.setattr(Algorithm, "save", save_model)
+
+    async def story() -> None:
+        hall.start(*hall.fed.members, once=True)
+        one = hall.members["client1"]
+        await hall.until(lambda: one.over)
+        await hall.clock.sleep_until(hall.clock.now + 10 * SECOND)
+        assert one.state.stage != Stage.DONE
+        full[0] = False
+        await hall.until(lambda: one.state.stage == Stage.DONE)
+        sent = sorted(map(msgspec.structs.astuple, one.record.rows()))
+        on_disk = read_ledger(tmp_path / "client1", one.record.run)
+        assert sorted(map(msgspec.structs.astuple, on_disk)) == sent
+        assert list((tmp_path / "client1" / "models").rglob("client1.safetensors"))
 
     hall.tell(story)
 

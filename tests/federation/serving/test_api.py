@@ -64,7 +64,8 @@ def test_keys_are_answered_with_probabilities_class_absent_parties_and_model() -
 
 BAD: dict[str, tuple[bytes, int, str]] = {
     "no JSON": (b"{garbage", 400, "JSON"),
-    "nothing": (b"", 400, ""),
+    "nothing": (b"", 400, 'the body is empty; expected JSON such as {\\"keys\\": [\\"17\\"]}'),
+    "blanks": (b" \n", 400, "the body is empty"),
     "a list": (b"[1]", 400, "Expected `object`"),
     "another key": (b'{"key": ["1"]}', 400, "`key`"),
     "no keys": (b'{"keys": []}', 400, '"key":"keys"'),
@@ -192,6 +193,17 @@ def test_the_status_counts_what_was_served() -> None:
     told = request(app, "GET", "/status").json()
     assert told["party"]["stage"] == "answering questions"
     assert (told["served"]["requests"], told["served"]["rows"]) == (1, 2)
+
+
+def test_the_status_counts_who_was_refused_and_why() -> None:
+    app = served(FakeParty(), TOKEN)
+    for _ in range(3):
+        predict(app, {"keys": ["1"]})
+    predict(app, {"keys": []}, headers=SHOWN)
+    request(app, "POST", "/predict", content=b" " * 2_000_000, headers=SHOWN)
+    told = request(app, "GET", "/status", headers=SHOWN).json()
+    assert told["served"]["refused"] == {"401": 3, "400": 1, "413": 1}
+    assert told["served"]["requests"] == 0
 
 
 JSON = st.recursive(

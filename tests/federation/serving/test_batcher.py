@@ -60,7 +60,7 @@ def test_who_finds_no_room_is_told_at_once_and_the_others_are_answered() -> None
     batcher = Batcher(party.ask, Limits(room=3))
     found = run(ask_all(batcher, *[([str(i)], 1.0) for i in range(5)]))
     assert [type(one) for one in found] == [Predicted] * 3 + [Full] * 2
-    assert batcher.counts.refused == 2
+    assert batcher.counts.full == 2
     assert run(ask_all(batcher, (["1"], 1.0)))[0].ids == ["1"], "there is room again"
 
 

@@ -6,13 +6,12 @@ import csv
 import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
 import numpy as np
 
 from colonnade.common.files import replacing
 from colonnade.common.text import nearest, printable
-from colonnade.data.raw import COUNTING
 from colonnade.data.tables import Column, read_columns
 from colonnade.errors import InputError
 from colonnade.federation.member.prediction_requests import Predicted
@@ -21,9 +20,17 @@ KINDS = (".csv", ".parquet")
 ID = "id"  # the name of the key column, where there is no other
 
 
-def read_keys(path: Path, column: str | None, usual: str | None) -> tuple[str, list[str]]:
-    """The name and the values of the key column: `column`; else `usual`, the one in the party's
-    own data; else the only one."""
+class Keys(NamedTuple):
+    """What is asked about. Rows of the file without a key are not."""
+
+    column: str
+    keys: list[str] | None  # None: the rows that nobody trained on
+    nameless: Sequence[int] = ()  # data rows, from 1, without a key
+
+
+def read_keys(path: Path, column: str | None, usual: str | None) -> Keys:
+    """The key column is `column`; else `usual`, the one in the party's own data; else the only
+    one."""
     if path.suffix.lower() not in KINDS:
         raise InputError(f"{path}: expected a table of keys, {' or '.join(KINDS)}")
     columns = read_columns(path)
@@ -32,12 +39,12 @@ def read_keys(path: Path, column: str | None, usual: str | None) -> tuple[str, l
     if name not in columns:
         raise InputError(f"{path}: no column {name!r}{nearest(name, names)}; name it with --key")
     keys = [_text(value) for value in _values(columns[name])]
-    for row, key in enumerate(keys, 1):
-        if not key:
-            raise InputError(f"{path}: column {name!r}, data row {row} has no key ({COUNTING})")
     if not keys:
         raise InputError(f"{path}: has no rows")
-    return name, keys
+    if not any(keys):
+        raise InputError(f"{path}: column {name!r} is empty in all {len(keys):,} rows")
+    nameless = [row for row, key in enumerate(keys, 1) if not key]
+    return Keys(name, [key for key in keys if key], nameless)
 
 
 def _values(column: Column) -> Sequence[object]:

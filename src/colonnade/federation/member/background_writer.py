@@ -24,6 +24,7 @@ class BackgroundWriter:
         self._next: Job | None = None
         self._busy = False
         self.spent = 0.0  # seconds of processor time that the last job took from the training
+        self.total = 0.0  # that all jobs took
         threading.Thread(target=self._work, daemon=True, name="writing").start()
 
     @property
@@ -63,4 +64,5 @@ class BackgroundWriter:
             finally:
                 with self._changed:
                     self._busy, self.spent = False, time.thread_time() - begun
+                    self.total += self.spent
                     self._changed.notify_all()

@@ -224,7 +224,7 @@ def own_parts(party: PartyFile) -> str:
     if spec is None or by is None:
         raise InputError(f"rows.split_by.party: {party.party!r} has no file; name who has it.")
     path = Path(spec.path)
-    with opened(path, spec.query, party.folder) as columns:
+    with opened(path, spec.sql, party.folder) as columns:
         if by.name not in columns:
             raise InputError(f"{path}: no column {by.name!r}, which rows.split_by names.")
         order = row_order(columns, party).order[: rows.size]

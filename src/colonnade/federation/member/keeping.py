@@ -52,6 +52,7 @@ class Keeping:
         self.stopwatch: Callable[[], float] = lambda: 0.0  # real seconds; none in virtual time
         self._kept = self._begun = clock.now
         self._costs = deque([0.0], maxlen=9)  # seconds that the last checkpoints took
+        self._total = 0.0  # that all of them took
 
     def resume(self, net: Live) -> dict[str, Any] | None:
         """Restore the checkpoint, if there is one, and give its facts."""
@@ -90,6 +91,15 @@ class Keeping:
         self.attempt(self.record.keep)
         self.write_again()
         self._costs.append(self.stopwatch() - begun)
+        self._total += self._costs[-1]
+
+    @property
+    def share(self) -> float:
+        """Of the time since the training began in this process, the share that checkpoints took,
+        in the training and in the background."""
+        so_far = (self.clock.now - self._begun) / SECOND
+        writing = 0.0 if self.background is None else self.background.total
+        return (self._total + writing) / so_far if so_far > 0 else 0.0
 
     def note(self) -> None:
         """From time to time, outside the training: write the ledger, and what a full disk
@@ -101,20 +111,28 @@ class Keeping:
 
     async def finish(self) -> None:
         """Before a clean end: write the record, with what left in the test and in answers. While a
-        full disk refuses the result or a part of the model, this waits and tries again."""
+        full disk refuses the record, the model or a part of it, this waits and tries again."""
+        versions = self.algorithm.training.versions
+        if self._unsaved and self.version is not None:
+            versions.use(self.version)  # a question may have been about another one
         self.attempt(self.record.keep)
         self.write_again()
-        while self.record.unwritten is not None or self.algorithm.training.versions.unwritten:
+        while self.record.dirty or versions.unwritten or self._unsaved:
             await self.clock.sleep_until(self.clock.now + AGAIN)
             self.attempt(self.record.keep)
             self.write_again()
+
+    @property
+    def _unsaved(self) -> bool:
+        """Whether the folder lacks the model in use."""
+        return self.version is not None and self.version != self.saved
 
     def write_again(self) -> None:
         """Write parts of the model that a full disk refused before."""
         versions = self.algorithm.training.versions
         if versions.unwritten:
             versions.write(self.net)
-        if self.version is not None and versions.used == self.version != self.saved:
+        if versions.used == self.version and self._unsaved:
             self.attempt(self.save)
 
     def use(self, version: Version | None) -> bool:

@@ -28,7 +28,6 @@ from colonnade.federation.member.own_data import OwnData
 from colonnade.federation.member.own_labels import NOBODYS
 from colonnade.learning.algorithm import Algorithm
 from colonnade.learning.task import Part
-from colonnade.network import is_absent
 from colonnade.network.wire import WireError, read_note
 from colonnade.privacy.equality import EqualityTest
 
@@ -194,7 +193,7 @@ class LabelRows:
         algorithm.hear_of_labels(party, rows["train"])
         if party == first:  # it measures, on rows of its own
             data = algorithm.data
-            parts = {p: _only(self._whole[p], rows[p]) for p in PARTS[1:]}
+            parts = {p: self._whole[p].only(rows[p]) for p in PARTS[1:]}
             algorithm.data = replace(data, **parts)
 
     @cached_property
@@ -225,10 +224,3 @@ def _bits(told: str, aligned: int) -> Any:
     if len(raw) != -(-aligned // 8):
         raise WireError("labels of another number of rows")
     return np.unpackbits(raw, count=aligned).astype(bool)
-
-
-def _only(part: Part, rows: Tensor) -> Part:
-    """Some rows of a part of the data, as far as it is here."""
-    x = part.x if is_absent(part.x) else part.x.index_select(1, rows)
-    y = part.y if is_absent(part.y) else part.y.index_select(0, rows)
-    return Part(x, y, len(rows), part.asker)

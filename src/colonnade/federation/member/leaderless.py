@@ -318,7 +318,7 @@ class LeaderlessMember(Member):
             if peer.reached((END, 0)):  # who was late in training need not be so now
                 peer.late.clear()
             elif peer.late:
-                peer.late.add(origin.branch)
+                peer.late[origin.branch] = False
         return self.beside(
             origin, program, self.patience if patience is None else patience, without
         )

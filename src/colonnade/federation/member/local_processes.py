@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing import get_context
@@ -122,7 +122,7 @@ class Local:
             code = process.exitcode
             if code not in (None, 0):
                 kind = InputError if code == 2 else ColonnadeError
-                raise kind(f"{party} ended with an error: {end_of_log(self.folder / party / LOG)}")
+                raise kind(f"{party} ended with an error: {why_ended(self.folder / party)}")
 
 
 def up(
@@ -135,19 +135,25 @@ def up(
     seed: int | None = None,
     watch: Callable[[dict[str, Any]], None] = lambda status: None,
     say: Callable[[str], None] = lambda text: None,
-) -> Result:
-    """Train with one process per party, to the end; the result is the label holder's."""
+) -> tuple[str, Result]:
+    """Train with one process per party, to the end. Returns the most complete result of those who
+    hold labels, and whose it is."""
     prepare(federation, source, folder)
     chaos = None if kill_every is None else begin_chaos(kill_every, seed, say)
     with private(folder), running(Local(federation, folder, main)) as local:
         _wait(local, chaos, watch, say)
-    found = [one for party in federation.label_holders for one in read_results(folder / party)]
+    found = [(p, one) for p in federation.label_holders for one in read_results(folder / p)]
     if not found:
         raise ColonnadeError(f"{federation.speaker} has no result; see {folder}")
-    found.sort(key=lambda one: (not one.metrics, lacks(one)))  # the most complete one first
     if chaos is not None:
         say(f"{chaos.kills} processes were killed while the training went on.")
-    return found[0]
+    return most_complete(found)
+
+
+def most_complete(found: Sequence[tuple[str, Result]]) -> tuple[str, Result]:
+    """Of several parties' results one with metrics, with the fewest parties missing; of equal ones
+    the first."""
+    return min(found, key=lambda one: (not one[1].metrics, lacks(one[1])))
 
 
 def lacks(result: Result) -> int:
@@ -171,11 +177,14 @@ def _wait(
     watch: Callable[[dict[str, Any]], None],
     say: Callable[[str], None],
 ) -> None:
+    caution = ""
     while True:
         time.sleep(0.1)
         local.check()
-        speaker = local.federation.speaker
-        watch(read_status(local.folder / speaker))
+        status = read_status(local.folder / local.federation.speaker)
+        watch(status)
+        if not caution and (caution := status.get("caution", "")):
+            say(caution)
         if local.over():
             return
         if chaos is not None:
@@ -209,8 +218,20 @@ def kill_and_restart(local: Local, chaos: Chaos, say: Callable[[str], None]) -> 
         chaos.schedule(now)
 
 
+def notes_of(folder: Path, parties: Iterable[str]) -> list[str]:
+    """What the parties noticed about their own columns, as they wrote into their folders: it is
+    told to no other party."""
+    return [note for party in parties for note in read_status(folder / party).get("notes", ())]
+
+
+def why_ended(folder: Path) -> str:
+    """The sentence with which a party's process ended; of one that could not write it, the end of
+    its log."""
+    told = read_status(folder).get("ended", {}).get("reason")
+    return told or end_of_log(folder / LOG)
+
+
 def end_of_log(log: Path) -> str:
-    """The end of a party's log: why its process ended."""
     try:
         text = log.read_text(errors="replace")
     except FileNotFoundError:
@@ -219,4 +240,6 @@ def end_of_log(log: Path) -> str:
             'under `if __name__ == "__main__":`, because every process imports the script'
         )
     lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if lines and lines[-1].startswith("Error "):  # as the command line says it, on one line
+        return lines[-1].removeprefix("Error ")
     return " ".join(lines[-3:])[-1000:] or f"no reason given; see {log}"

@@ -27,6 +27,7 @@ from colonnade.network.live.network import Live
 from colonnade.network.live.peers import Peer
 from colonnade.network.program_counter import END, ProgramCounter
 from colonnade.network.tally import Tally
+from colonnade.network.wire import WireError
 
 log = logging.getLogger(__name__)
 
@@ -129,10 +130,10 @@ class Member(TrainingMember):
 
     def report_result(self, metrics: dict[str, float], notes: list[str]) -> None:
         rounds = self.record.rounds(self.net.round + 1)
-        releases, privacy = self.algorithm.releases, {}
+        releases = self.algorithm.releases
         if releases is not None:
-            notes, privacy = list(dict.fromkeys([*notes, *releases.notes()])), releases.facts()
-        self.state.result = self.record.result(metrics, rounds, notes, privacy)
+            notes = list(dict.fromkeys([*notes, *releases.notes()]))
+        self.state.result = self.record.result(metrics, rounds, notes, self.algorithm.privacy())
         if (curves := self.algorithm.test_curves) is not None:
             self.record.curves = msgspec.structs.replace(curves, names=list(self.own.classes))
         self.keeping.attempt(self.record.keep)
@@ -202,6 +203,9 @@ class Member(TrainingMember):
 
     def hear_reply(self, sender: str, account: Account) -> None:
         """Note what another party says of an open call: whom it did not hear, what it refuses."""
+        others = [party for party in account.silent if party != sender]
+        if not all(self.federation.hears(sender, party) for party in others):
+            raise WireError("an account of somebody who sends it nothing")
         replies = self.replies.get(account.number)
         if replies is None:
             return

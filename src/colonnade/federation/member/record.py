@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import msgspec
 import tomli_w
 
 from colonnade.common.curves import Curves, write_curves
@@ -20,8 +21,10 @@ from colonnade.common.results import (
     LedgerRow,
     Result,
     read_history,
+    read_leads,
     read_ledger,
     read_results,
+    read_turns,
     slug,
     write_lines,
     write_results,
@@ -30,6 +33,7 @@ from colonnade.common.toml import Table
 from colonnade.common.tracking import Tracked, Tracking
 from colonnade.errors import InputError
 from colonnade.federation.agreement.federation import Federation
+from colonnade.learning.side_by_side import Leads, Led, Paces
 from colonnade.learning.training import Point
 from colonnade.network import Ledger
 from colonnade.network.ledger_rows import LEARNING, ledger_rows
@@ -49,6 +53,8 @@ class Record:
             str, dict[Line, tuple[int, int]]
         ] = {}  # ledgers that others sent at the end
         self.points = read_history(folder, self.run)
+        self.dirty = True  # what the files hold is not all that is to be kept
+        self.paces = self._paces()  # who led when, as this party has seen it
         self.unwritten: Result | None = None  # of the test, until it is on the disk
         self.curves: Curves | None = None  # of the test, likewise
         self.tracking: Tracking | None = None  # at a label holder, if asked for
@@ -95,16 +101,22 @@ class Record:
             self.tracking.point(self.points[-1])
 
     def keep(self) -> None:
-        """Write the ledger, the training curve, and the result if there is one."""
+        """Write the ledger, the training curve, and the result if there is one. Until that has
+        succeeded, the record is `dirty`."""
+        self.dirty = True
         write_lines(self.folder / "ledger" / f"{self.run}.jsonl", self.rows())
         if self.points:
             write_lines(self.folder / "history" / f"{self.run}.jsonl", self.points)
+        if self.points and self.paces.leads:
+            write_lines(self.folder / "leads" / f"{self.run}.jsonl", self.paces.leads.values())
+            write_lines(self.folder / "turns" / f"{self.run}.jsonl", self.paces.first)
         if self.curves is not None:
             write_curves(self.folder, self.run, self.curves)
             self.curves = None
         if self.unwritten is not None:
             write_results(self.folder, [self.unwritten])
             self.unwritten = None
+        self.dirty = False
 
     def rows(self) -> list[LedgerRow]:
         """What left this party, and what left the others as they told."""
@@ -139,6 +151,12 @@ class Record:
         if self.tracking is not None:
             self.tracking.end({**numbers, **{f"cost/{key}": value for key, value in cost.items()}})
         return self.unwritten
+
+    def _paces(self) -> Paces:
+        """Those that an earlier process of this party wrote."""
+        leads = [Leads(*msgspec.structs.astuple(row)) for row in read_leads(self.folder, self.run)]
+        turns = [Led(*msgspec.structs.astuple(row)) for row in read_turns(self.folder, self.run)]
+        return Paces(turns, {(one.epoch, one.party): one for one in leads})
 
     def _sent(self) -> tuple[int, int]:
         rows = [row for row in self.rows() if row.phase in LEARNING]

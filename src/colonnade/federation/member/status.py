@@ -155,7 +155,16 @@ class StatusLine:
             decides = self.member.algorithm.task.goal.deciding.key
             own = {"metrics": self.member.state.metrics, "metric": decides}  # not told to others
             own["activity"] = self.member.algorithm.activity
+            own["caution"] = self.member.algorithm.caution()
+            own["notes"] = notes_of(self.member)
+            own["checkpoints"] = self.member.keeping.share
             write_status(self.member.folder / STATUS, status(self.member) | own)
+
+
+def notes_of(member: Member) -> list[str]:
+    """What was done with the columns of this party's file that a person should know."""
+    features = member.own.features
+    return [] if features is None else [f"{member.party}: {note}" for note in features.notes]
 
 
 def outcome(member: Member) -> str:

@@ -86,6 +86,7 @@ class TrainingMember:
             self.party, tuple(self.post.peers), self.algorithm.unlabelled_rounds
         )
         self.record = Record(folder, federation)
+        self.algorithm.training.paces = self.record.paces
         self.keeping = Keeping(self.algorithm, folder, self.record, self.clock, self.facts)
         self.state = State(rounds=self.algorithm.total_rounds)
         self.rounds_by_program: dict[ProgramCounter, int] = {}  # of programs side by side
@@ -117,6 +118,7 @@ class TrainingMember:
         )
         post.on_greeting, post.on_call = self.greeted, self.called
         post.on_change, post.on_twice = self.changed, self.twice
+        post.hears = federation.hears
         post.returns, post.silence = net.returns, net.silence
         post.loudness.multiple = net.loudness or math.inf
         return post
@@ -205,6 +207,7 @@ class TrainingMember:
         net.watch, self.algorithm.training.watch = self.began, self.learnt
         net.watch_side_by_side = lambda child: self.keeping.keep_if_due(net.rounds_done)
         self.state.stage = Stage.TRAINING
+        self.record.paces.before = self.record.seconds - net.now
         self.keeping.begin(net)
         await self.algorithm.train(net)
         if self.algorithm.training.versions.parts:

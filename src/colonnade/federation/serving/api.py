@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, Any, cast
 
@@ -18,7 +19,7 @@ from colonnade.errors import ColonnadeError
 from colonnade.federation.member.prediction_requests import Predicted
 from colonnade.federation.member.stage import Stage
 from colonnade.federation.serving.batcher import Batcher, Full, Late
-from colonnade.federation.serving.gate import Application, Gate
+from colonnade.federation.serving.gate import HEALTH, PREDICT, Application, Gate
 from colonnade.federation.serving.settings import LONGEST, Settings
 
 INTERFACE = "1"  # the version of what is asked and answered here
@@ -69,6 +70,7 @@ class Service:
         self._ask_status = ask_status
         self._status: dict[str, Any] = {}
         self._asked = -FRESH
+        self.refused: Counter[str] = Counter()  # by HTTP status
 
     async def predict(self, asked: PredictRequest) -> PredictResponse:
         limits = self.settings.limits
@@ -108,11 +110,11 @@ def _row(key: str, found: Predicted, place: int | None) -> Row:
 def application(service: Service) -> Application:
     """The ASGI application, with the gate in front."""
 
-    @post("/predict", status_code=200, summary="Predict rows by key")
+    @post(PREDICT, status_code=200, summary="Predict rows by key")
     async def predict(data: Annotated[PredictRequest, Body()]) -> PredictResponse:
         return await service.predict(data)
 
-    @get("/health", summary="Whether predictions can be asked for now")
+    @get(HEALTH, summary="Whether predictions can be asked for now")
     async def health() -> Response[dict[str, str]]:
         ready = (await service.status()).get("stage") == Stage.ANSWERING
         told = {"status": "ok" if ready else "not ready"}
@@ -121,7 +123,7 @@ def application(service: Service) -> Application:
     @get("/status", summary="The party's status, and what was served so far")
     async def status() -> Response[dict[str, Any]]:
         found, counts = await service.status(), service.batcher.counts
-        served = vars(counts) | {"waiting": service.batcher.rows}
+        served = vars(counts) | {"waiting": service.batcher.rows, "refused": service.refused}
         told = {"party": found or {"party": service.party, "stage": "away"}, "served": served}
         return Response(told, status_code=200 if found else 503)
 
@@ -143,7 +145,7 @@ def application(service: Service) -> Application:
         },
         logging_config=None,
     )
-    return Gate(cast(Application, inner), service.settings)
+    return Gate(cast(Application, inner), service.settings, service.refused)
 
 
 def _told(status: int, why: object, **headers: str) -> Response[dict[str, Any]]:

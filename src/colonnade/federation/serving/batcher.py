@@ -47,7 +47,7 @@ class Counts:
     requests: int = 0
     rows: int = 0
     questions: int = 0
-    refused: int = 0  # because too many waited
+    full: int = 0  # requests for which there was no room
     late: int = 0
 
 
@@ -66,7 +66,7 @@ class Batcher:
         """The answer to a question that these keys are part of. Raises `Full`, `Late`, or what
         `ask` raises."""
         if self.rows + len(keys) > self.limits.room:
-            self.counts.refused += 1
+            self.counts.full += 1
             raise Full
         loop = asyncio.get_running_loop()
         one = Waiting(keys, loop.time() + seconds, loop.create_future())

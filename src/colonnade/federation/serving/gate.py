@@ -4,6 +4,7 @@ further. It reads the whole body, so that what follows never waits for a client.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
@@ -19,6 +20,7 @@ Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 HEALTH = "/health"  # for supervisors, which have no token; tells one word
+PREDICT = "/predict"
 LOCAL = (b"localhost", b"127.0.0.1", b"[::1]")
 
 
@@ -29,22 +31,36 @@ class Refused(Exception):
 
 
 class Gate:
-    """An ASGI application around another one."""
+    """An ASGI application around another one. `refused` counts the requests that did not get what
+    they asked for, by status; those of supervisors are not counted."""
 
-    def __init__(self, application: Application, settings: Settings) -> None:
+    def __init__(
+        self, application: Application, settings: Settings, refused: Counter[str] | None = None
+    ) -> None:
         self.application, self.settings = application, settings
+        self.refused = Counter[str]() if refused is None else refused
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self.application(scope, receive, send)
         elif scope["type"] == "http":
+            send = send if scope["path"] == HEALTH else self._counted(send)
             try:
                 self._admit(scope)
                 body = await self._body(scope, receive)
+                _need_content(scope, body)
             except Refused as refused:
                 await _refuse(refused, send)
             else:
                 await self.application(scope, _replayed(body, receive), send)
+
+    def _counted(self, send: Send) -> Send:
+        async def counting(message: Message) -> None:
+            if message["type"] == "http.response.start" and message["status"] >= 400:
+                self.refused[str(message["status"])] += 1
+            await send(message)
+
+        return counting
 
     def _admit(self, scope: Scope) -> None:
         headers, token = dict(scope["headers"]), self.settings.token
@@ -84,6 +100,12 @@ def _keep_browsers_out(headers: dict[bytes, bytes]) -> None:
     name = host if host.endswith(b"]") else host.rpartition(b":")[0] or host
     if b"origin" in headers or name.lower() not in LOCAL:
         raise Refused(403, "not for web pages; give programs a token: colonnade serve --new-token")
+
+
+def _need_content(scope: Scope, body: bytes) -> None:
+    """JSON's own complaint about no text at all, "truncated", would help nobody."""
+    if scope["path"] == PREDICT and scope["method"] == "POST" and not body.strip():
+        raise Refused(400, 'the body is empty; expected JSON such as {"keys": ["17"]}')
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:

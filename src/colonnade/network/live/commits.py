@@ -14,12 +14,12 @@ from colonnade.errors import Diverged
 from colonnade.network.clock import SECOND
 from colonnade.network.live.messages import WEIGHTS
 from colonnade.network.live.waiting import WaitingNetwork
+from colonnade.network.network import LIVES
 from colonnade.network.parts import Parts, Version
 from colonnade.network.program_counter import MAIN
 
 log = logging.getLogger(__name__)
 
-LIVES = 1 << 20  # the number of a life is told modulo this
 WINDOW = 2  # rounds that a party may be ahead of another one
 
 

@@ -7,8 +7,9 @@ go on together:
 falls further behind for longer than `patience` is not waited for; it jumps to the leader's round,
 which is how a party that was away joins, too.
 - *Waits.* `ALL` waits for every party that is there, and for the leader in any case. `EVERYONE`
-also waits for parties that are away. `LATEST` waits for no party longer than `patience`; as long as
-all are quick enough, every party reads what was written in the same round.
+also waits for parties that are away. Neither waits for ever for a party that is there and owes its
+message. `LATEST` waits for no party longer than `patience`; as long as all are quick enough, every
+party reads what was written in the same round.
 - *Generations.* The leader begins a new generation whenever it starts; all other parties go back
 (or ahead) to its round, with the models that they have.
 - *Equals.* Where nobody leads, a party that is behind half of its neighbours jumps to their round;
@@ -175,7 +176,7 @@ class Live(CommittingNetwork):
         if self.sent_once and not self.impatient:
             self.post.missed.pop(self.origin, None)  # the loop is done again: nobody is missing yet
             for peer in self.post.peers.values():
-                peer.late.discard(self.branch)
+                peer.late.pop(self.branch, None)
 
     async def _catch_up(self, left: int) -> None:
         await self.clock.sleep_until(self.clock.now)  # let received messages be handled first
@@ -290,9 +291,10 @@ class Live(CommittingNetwork):
         peer = self.post.peers.get(party)
         if peer is None:
             return party != self.party  # not a neighbour of this party
-        must = (wait.insists or party == self.leader) and not self.impatient
-        if must:
+        if party == self.leader and not self.impatient:
             return self._lacks(party)
+        if wait.insists and not self.impatient:  # who is away is waited for, however long it takes
+            return self._lacks(party) or peer.late.get(self.branch, False)
         late = self.branch in peer.late
         if self.sent_once and not self.impatient:
             return self._lacks(party) or not (peer.there or self.may_return(peer)) or late
@@ -304,6 +306,23 @@ class Live(CommittingNetwork):
         return (party, self.at) in self.led.gone
 
     # -- reading ----------------------------------------------------------------------------------
+
+    def checked(
+        self,
+        inbox: Inbox,
+        src: Group,
+        dst: Group,
+        fits: Callable[[str, Tensor], bool],
+        kind: str,
+    ) -> Inbox:
+        links, where = self.links(src, dst), inbox.arrived.clone()
+        for i, r in enumerate(self.here(dst)):
+            for j in np.nonzero(inbox.arrived[i].cpu().numpy())[0]:
+                sender = src.parties[links.senders[r, j]]
+                if not fits(sender, inbox.raw[i, j]):
+                    self.post.refuse(sender, kind)
+                    where[i, j] = False
+        return inbox.only(where)
 
     def _opened(self, letter: Tensor, parcel: Parcel, sender: int, receiver: int) -> Tensor | None:
         """Check a received tensor: declared dtype, declared shape, all values finite and within the

@@ -32,8 +32,9 @@ class Peer:
     there: bool = False
     since: int = 0  # nanoseconds: when the peer came or left
     logged: int = -1  # `since`, of the absence of which the log has told that it is waited for
-    # Programs, by their branch, in which the peer is not waited for until it has caught up.
-    late: set[ProgramCounter] = field(default_factory=set)
+    # Programs, by their branch, in which the peer is not waited for until it has caught up; True
+    # where it owed a message for too long. Who waits for everybody waits for one that is slow only.
+    late: dict[ProgramCounter, bool] = field(default_factory=dict)
     times_late: int = 0  # how often the peer owed a message for too long
     heard: int = 0  # nanoseconds: when its last usable message came
     positions: Positions = field(default_factory=lambda: Positions(BRANCHES))
@@ -72,4 +73,4 @@ class Peer:
     def update_late(self, branch: ProgramCounter, caught_up: bool) -> None:
         """A peer that has caught up in a program is not late in it any more."""
         if caught_up:
-            self.late.discard(branch)
+            self.late.pop(branch, None)

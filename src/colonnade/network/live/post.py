@@ -96,6 +96,8 @@ class Post:
         self.silence = 30.0  # seconds that a party which is there may owe a message
         self.greeting = ""  # what newcomers are told
         self.labels_for: Callable[[str], str] = lambda party: ""  # told to them first
+        # Whether a receiver is sent anything by a sender in the program of the federation.
+        self.hears: Callable[[str, str], bool] = lambda receiver, sender: True
         self.knows: Callable[[str], bool] = lambda party: True  # what it takes to follow a party
         self.on_call: Callable[[str, str], None] = lambda sender, note: None
         self.on_greeting: Callable[[str, str], None] = lambda sender, note: None
@@ -180,7 +182,11 @@ class Post:
             positions.forget([b for b in positions if self.programs.of(b) is program])
         for peer in self.peers.values():
             peer.told = MAIN
-            peer.late = {branch for branch in peer.late if self.programs.of(branch) is not program}
+            peer.late = {
+                branch: owed
+                for branch, owed in peer.late.items()
+                if self.programs.of(branch) is not program
+            }
         for sender, header, value in self.programs.release_early(program.origin, generation):
             if header.generation == generation:
                 self.reception.sort(sender, program, header, value)

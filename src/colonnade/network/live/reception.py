@@ -180,6 +180,8 @@ class Reception:
         parts = read_note(note, Parts)
         if not set(parts.missed) <= set(self.post.everyone.parties):
             raise WireError("parts that were made without somebody who is no member")
+        if not all(self.post.hears(sender, party) for party in parts.missed):
+            raise WireError("parts that were made without somebody who sends it nothing")
         self.post.parts_of[sender] = parts
 
     def _answer(self, to: str, program: LedProgram, counter: ProgramCounter) -> None:

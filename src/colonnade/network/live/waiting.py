@@ -163,7 +163,7 @@ class WaitingNetwork(OnePartyNetwork):
         as long while their heartbeats come (they may be waiting for a third party). Each time a
         party is late halves how long it is waited for the next time."""
         for party, peer in peers:
-            if not peer.there or self.branch in peer.late or party == self.leader:
+            if not peer.there or peer.late.get(self.branch) or party == self.leader:
                 continue
             talks = peer.heard > self.clock.now - SECOND
             limit = max(self.patience, self.post.silence * (1 + talks) / 2**peer.times_late)
@@ -177,7 +177,7 @@ class WaitingNetwork(OnePartyNetwork):
                     owes / SECOND,
                     what,
                 )
-                peer.late.add(self.branch)
+                peer.late[self.branch] = True
                 peer.times_late = min(peer.times_late + 1, 16)
 
     async def wait_for_all(
@@ -239,7 +239,7 @@ class WaitingNetwork(OnePartyNetwork):
 
     def _leave_behind(self, party: str) -> None:
         peer = self.post.peers[party]
-        peer.late.add(self.branch)
+        peer.late[self.branch] = False
         silent = peer.heard < peer.since or self.clock.now - peer.heard > SILENT * SECOND
         state = "says nothing" if silent else "is behind"
         self.post.left_behind.add(
