@@ -1,8 +1,11 @@
-"""`python -m bench [name …] [--json] [--keep FILE]`: run benchmarks, print figures beside their
-targets.
+"""`python -m bench [name …] [--json] [--keep FILE] [--jobs N]`: run benchmarks, print figures
+beside their targets.
 
 Without a name all are run but `chaos`, which takes hours, `storms`, a quarter of an hour, `ray`,
-which needs Ray and network namespaces, `tables`, which writes 5 GB, and `raw`, ten minutes.
+which needs Ray and network namespaces, `tables`, which writes 5 GB, `raw`, `growth` and `overlap`,
+ten minutes each.
+which needs Ray and network namespaces, `tables`, which writes 5 GB, `raw` and `growth`, ten minutes
+each, and `audit`, three minutes.
 """
 
 from __future__ import annotations
@@ -22,9 +25,11 @@ from rich.table import Table
 
 from bench import (
     align,
+    audit,
     autoencoder,
     chaos,
     client_time,
+    clinics,
     cvfl,
     dvfl,
     equivalence,
@@ -32,8 +37,10 @@ from bench import (
     field,
     growth,
     large_tables,
+    links,
     mags,
     overhead,
+    overlap,
     processes,
     proximal,
     raw_tables,
@@ -44,7 +51,7 @@ from bench import (
 )
 from bench.timing import Figure, Spread
 
-BENCHMARKS: dict[str, Callable[[], list[Figure]]] = {
+BENCHMARKS: dict[str, Callable[..., list[Figure]]] = {
     "mags": mags.run,
     "autoencoder": autoencoder.run,
     "cvfl": cvfl.run,
@@ -54,30 +61,38 @@ BENCHMARKS: dict[str, Callable[[], list[Figure]]] = {
     "field": field.run,
     "fedvs": fedvs.run,
     "proximal": proximal.run,
-    "growth": growth.run,
+    "links": links.run,
     "equivalence": equivalence.run,
     "processes": processes.run,
     "restarts": restarts.run,
     "serve": serving.run,
+    "clinics": clinics.run,
     "ray": ray_runs.run,
     "align": align.run,
+    "overlap": overlap.run,
+    "audit": audit.run,
     "chaos": chaos.run,
     "storms": storms.run,
     "tables": large_tables.run,
     "raw": raw_tables.run,
+    "growth": growth.run,
 }
-ONLY_BY_NAME = ("chaos", "storms", "ray", "tables", "raw")
+ONLY_BY_NAME = ("chaos", "storms", "ray", "tables", "raw", "growth", "overlap", "audit")
 TABLES: dict[str, Callable[[list[Figure]], Table]] = {
     "client": client_time.table,
     "processes": processes.table,
     "restarts": restarts.table,
     "serve": processes.table,
+    "clinics": clinics.table,
     "ray": restarts.table,
     "align": align.table,
+    "overlap": overlap.table,
+    "audit": audit.table,
     "chaos": chaos.table,
     "storms": storms.table,
     "tables": large_tables.table,
     "raw": raw_tables.table,
+    "growth": growth.table,
 }
 WIDTH = 100
 
@@ -90,7 +105,23 @@ def main() -> None:
         "--keep",
         type=Path,
         metavar="FILE",
-        help="of chaos: append each run to FILE, and do not repeat the runs that FILE holds",
+        help="of chaos and growth: append what is measured to FILE; do not repeat what it holds",
+    )
+    parser.add_argument(
+        "--jobs", type=int, default=1, metavar="N", help="of chaos: so many federations at a time"
+    )
+    parser.add_argument(
+        "--every",
+        type=float,
+        default=chaos.EVERY,
+        metavar="SECONDS",
+        help="of chaos: a process is killed about so often",
+    )
+    parser.add_argument(
+        "--seeds", type=int, metavar="N", help=f"of chaos: runs of each method, {chaos.SEEDS}"
+    )
+    parser.add_argument(
+        "--methods", metavar="NAME,…", help=f"of chaos: of {', '.join(chaos.METHODS)}"
     )
     arguments = parser.parse_args()
     unknown = [name for name in arguments.names if name not in BENCHMARKS]
@@ -103,7 +134,7 @@ def main() -> None:
     for name in arguments.names or [name for name in BENCHMARKS if name not in ONLY_BY_NAME]:
         try:
             with progress.status(name):
-                figures += chaos.run(arguments.keep) if name == "chaos" else BENCHMARKS[name]()
+                figures += run(name, arguments)
         except Exception:  # the figures of the others count all the same
             failed = True
             progress.print_exception()
@@ -116,6 +147,16 @@ def main() -> None:
             console.print(each)
     if failed:
         sys.exit(1)
+
+
+def run(name: str, arguments: argparse.Namespace) -> list[Figure]:
+    if name == "chaos":
+        names = tuple(arguments.methods.split(",")) if arguments.methods else ()
+        plan = chaos.Plan(arguments.seeds, arguments.every, names)
+        return chaos.run(arguments.keep, arguments.jobs, plan)
+    if name == "growth":
+        return growth.run(arguments.keep)
+    return BENCHMARKS[name]()
 
 
 def document(figures: list[Figure]) -> dict[str, object]:
@@ -142,7 +183,7 @@ dvfl as a whole: ms of processor time
 overhead: the engine's share of a step
 fedvs: steps of the plain loop that one step takes, by number of partitions; shares of a step
 proximal: times as fast per row as L-BFGS-B of scipy, row by row
-growth: cost per link relative to the smallest grid
+links: cost per link relative to the smallest grid
 equivalence: time of one process per party in memory relative to all parties in one
 differs by: largest difference of a parameter from the plain loop's, or between the engines"""
 

@@ -93,7 +93,7 @@ class Ours:
     async def _validate(self) -> None:
         apart = self.net.within("validation")
         control = cast(Gossip, self.algorithm.training)
-        await control.tell_everybody(apart, await self.algorithm.validate(apart))
+        await control.tell_everybody(apart, await self.algorithm.validate(apart), self.net.round)
 
     @property
     def links(self) -> int:

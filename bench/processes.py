@@ -111,7 +111,7 @@ def our_steps() -> float:
             },
             "bench",
         )
-        result = up(federation, folder / "federation.toml", folder / "out", main)
+        _, result = up(federation, folder / "federation.toml", folder / "out", main)
         points = read_history(folder / "out" / "guest", result.run)
     first, last = points[0], points[-1]
     seconds = last["virtual_seconds"] - first["virtual_seconds"]

@@ -80,45 +80,51 @@ def on_nodes(
 
 
 class Watch:
-    """Counts the ends of runs. After so many of them, kills a node as soon as it works, or stops
-    the experiment."""
+    """Counts the ends of runs. After so many of them, kills the last node in the middle of a run,
+    or stops the experiment."""
 
-    def __init__(self, cluster: Any, node: Any, after: int, stop_after: int) -> None:
-        self.cluster, self.node, self.after, self.stop_after = cluster, node, after, stop_after
+    def __init__(self, cluster: Any, nodes: list[Any], after: int, stop_after: int) -> None:
+        self.cluster, self.nodes, self.after, self.stop_after = cluster, nodes, after, stop_after
         self.begun = time.monotonic()
         self.finished: Counter[str] = Counter()
+        self.under_way: dict[str, float] = {}  # run → which share of it is done
         self.times: list[float] = []  # seconds since the start, of each end
 
-    def begin(self, total: int, done: int) -> None: ...
+    def begin(self, total: int, done: int) -> None:
+        self.under_way.clear()
 
     def advance(self, run: str, share: float) -> None:
-        if not self.after or self.finished.total() < self.after:
-            return
-        workers = workers_of(self.node)
-        if any(title.startswith("ray::train") for title in workers.values()):
+        self.under_way[run] = share
+        if self.after and self.finished.total() >= self.after and self._all_nodes_work():
             self.after = 0
-            self.cluster.remove_node(self.node, allow_graceful=False)
+            workers = workers_of(self.nodes[-1])
+            self.cluster.remove_node(self.nodes[-1], allow_graceful=False)
             for pid in workers:  # they would end by themselves, but a run may be over by then
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
 
+    def _all_nodes_work(self) -> bool:
+        """Whether every node is in the middle of a run. A node has one processor, so it does one
+        run at a time; a run that is nearly done may have told its result before it is killed."""
+        return sum(share < 0.7 for share in self.under_way.values()) == len(self.nodes)
+
     def finish(self, run: str) -> None:
+        self.under_way.pop(run, None)
         self.finished[run] += 1
         self.times.append(time.monotonic() - self.begun)
         if self.finished.total() == self.stop_after:
             raise KeyboardInterrupt
-        self.advance(run, 1.0)
 
 
-def workers_of(node: Any) -> dict[int, str]:
-    """The processes of a node and the titles that Ray gives them, by which task they do."""
+def workers_of(node: Any) -> list[int]:
+    """The processes that work for a node: children of its raylet."""
     raylets = {one.process.pid for one in node.all_processes["raylet"]}
-    found: dict[int, str] = {}
+    found: list[int] = []
     for status in Path("/proc").glob("[0-9]*/status"):
         with suppress(OSError):  # it has ended
             parent = re.search(r"^PPid:\s(\d+)$", status.read_text(), re.MULTILINE)
             if parent and int(parent[1]) in raylets:
-                found[int(status.parent.name)] = status.with_name("cmdline").read_text()
+                found.append(int(status.parent.name))
     return found
 
 
@@ -126,11 +132,11 @@ def work(folder: Path, nodes: int, kill_after: int, stop_after: int) -> dict[str
     from ray.cluster_utils import Cluster
 
     cluster = Cluster()
-    last = cluster.add_node(num_cpus=1, include_dashboard=False, object_store_memory=MEMORY)
+    members = [cluster.add_node(num_cpus=1, include_dashboard=False, object_store_memory=MEMORY)]
     for _ in range(nodes - 1):
-        last = cluster.add_node(num_cpus=1, object_store_memory=MEMORY)
+        members.append(cluster.add_node(num_cpus=1, object_store_memory=MEMORY))
     experiment = parse_experiment(json.loads((folder / "experiment.json").read_text()), "grid")
-    watch = Watch(cluster, last, kill_after, stop_after)
+    watch = Watch(cluster, members, kill_after, stop_after)
     lost: list[str] = []
     told = logging.Handler()
     told.emit = lambda record: lost.append(record.getMessage())
