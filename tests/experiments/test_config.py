@@ -179,6 +179,7 @@ def test_paths_in_a_file_are_relative_to_the_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
+        ("lr = 0.01", "hide_labels = true", "a table, not true; e.g. hide_labels = 16"),
         ("lr = 0.01", 'lr = "fast"', "lr: expected a number or a table of numbers, not 'fast'"),
         ("lr = 0.01", "lr = { clients = [1] }", r"lr.clients: expected a number, not \[1\]"),
         ("lr = 0.01", "epochs = 2.5", "epochs: expected a whole number, not 2.5"),

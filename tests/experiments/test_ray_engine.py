@@ -32,6 +32,30 @@ TABLE: dict[str, Any] = {
     "data": {"dataset": "wine"},
     "methods": [{"algorithm": "splitnn", "epochs": 1}],
 }
+
+
+class NodeDied(Exception): ...
+
+
+class Crashed(Exception): ...
+
+
+class Broken(Exception):
+    cause = ModuleNotFoundError("No module named 'colonnade'")
+
+
+class Gone(Exception): ...
+
+
+EXCEPTIONS = SimpleNamespace(
+    NodeDiedError=NodeDied,
+    ObjectLostError=NodeDied,
+    WorkerCrashedError=Crashed,
+    OutOfMemoryError=Crashed,
+    RayTaskError=Broken,
+    RayError=Gone,
+)
+
 GREETED = b"\0\0\0\4\0\0\0\0\0"  # an empty SETTINGS frame of HTTP/2
 
 
@@ -105,6 +129,23 @@ def test_an_address_that_accepts_and_says_nothing_is_given_up(
         ray_address.check_address(address)
 
 
+def test_a_name_server_that_is_silent_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So are hosts with many addresses, of which each has the limit of a socket."""
+    answers = threading.Event()
+    monkeypatch.setattr(ray_address, "PATIENCE", 0.05)
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_: [None] * (not answers.wait()))
+    try:
+        with pytest.raises(InputError, match=r"no Ray cluster answers there \(timed out\)"):
+            ray_address.check_address("head:6379")
+    finally:
+        answers.set()
+
+
+def test_the_limits_of_an_address_are_within_what_the_page_promises() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "cluster.md").read_text()
+    assert f"an error after {ray_address.PATIENCE:.0f} seconds at most" in page
+
+
 def test_another_server_is_told_from_a_ray_cluster() -> None:
     with (
         listening(b"HTTP/1.1 400 Bad Request\r\n\r\n") as address,
@@ -155,6 +196,65 @@ def test_tracking_on_a_cluster_is_refused_before_the_folder_is_touched(tmp_path:
     with pytest.raises(InputError, match="--track tensorboard: is for runs on this machine"):
         cn.run(TABLE, out=tmp_path / "out", engine="ray", track=["tensorboard"])
     assert not (tmp_path / "out").exists()
+
+
+class FakeCluster:
+    """Two nodes, of which one answers what `fits` says there, or raises it."""
+
+    def __init__(self, answer: Any) -> None:
+        self.answer, self.exceptions = answer, EXCEPTIONS
+
+    def remote(self, **_: Any) -> Any:
+        return lambda work: self
+
+    def options(self, scheduling_strategy: str) -> Any:
+        return SimpleNamespace(remote=lambda order: scheduling_strategy)
+
+    def nodes(self) -> list[dict[str, Any]]:
+        names = {"NodeManagerHostname": "lab2", "NodeManagerAddress": "10.0.0.2"}
+        return [
+            {"Alive": True, "Resources": {"CPU": 2.0}, "NodeID": f"node{i}", **names}
+            for i in range(2)
+        ]
+
+    def wait(self, answers: list[Any], **_: Any) -> tuple[list[Any], list[Any]]:
+        return answers, []
+
+    def get(self, node: str) -> Any:
+        if node == "node1" and isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer if node == "node1" else ""
+
+    def init(self, **_: Any) -> None:
+        raise self.answer
+
+
+@pytest.fixture
+def affinity(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What Ray calls "on this node only"; here, its name."""
+    name = "ray.util.scheduling_strategies"
+    only = SimpleNamespace(NodeAffinitySchedulingStrategy=lambda node, soft: node)
+    for module in ("ray", "ray.util", name):
+        monkeypatch.setitem(sys.modules, module, only)
+
+
+@pytest.mark.usefixtures("affinity")
+def test_a_machine_that_does_not_fit_is_named_before_the_first_run(order: Order) -> None:
+    reason = "lab2: torch 2.12.0 there, 2.13.0 here. All machines need the same versions."
+    with pytest.raises(InputError, match=r"does not fit: lab2: torch 2\.12\.0 there"):
+        ray_engine.check_machines(FakeCluster(reason), order)
+    with pytest.raises(
+        InputError, match=r"lab2 \(10\.0\.0\.2\): Colonnade does not work there: No"
+    ):
+        ray_engine.check_machines(FakeCluster(Broken()), order)
+    ray_engine.check_machines(FakeCluster(""), order)
+    ray_engine.check_machines(FakeCluster(Gone("left")), order)  # others do its work
+
+
+def test_a_cluster_with_another_version_of_ray_is_refused_with_what_to_do() -> None:
+    told = RuntimeError("Version mismatch: The cluster was started with:\n  Ray: 2.59.0")
+    with pytest.raises(InputError, match=r"Ray: 2\.59\.0\. The command must run on a machine of"):
+        ray_engine._join(FakeCluster(told), "10.0.0.1:6379")
 
 
 # -- what a machine does ---------------------------------------------------------------------------
@@ -218,29 +318,6 @@ def test_a_machine_that_came_later_and_does_not_fit_ends_the_grid(order: Order) 
 
 
 # -- what is tried again ---------------------------------------------------------------------------
-
-
-class NodeDied(Exception): ...
-
-
-class Crashed(Exception): ...
-
-
-class Broken(Exception):
-    cause = ModuleNotFoundError("No module named 'colonnade'")
-
-
-class Gone(Exception): ...
-
-
-EXCEPTIONS = SimpleNamespace(
-    NodeDiedError=NodeDied,
-    ObjectLostError=NodeDied,
-    WorkerCrashedError=Crashed,
-    OutOfMemoryError=Crashed,
-    RayTaskError=Broken,
-    RayError=Gone,
-)
 
 
 class FakeRay:

@@ -8,7 +8,7 @@ import pytest
 
 from colonnade.errors import InputError
 from colonnade.experiments.reproduce import everything
-from colonnade.experiments.reproduce.everything import Done, markdown, reproduce_all
+from colonnade.experiments.reproduce.everything import Done, reproduce_all, write_markdown
 
 ONE = "dvfl-limited-labels"
 
@@ -30,7 +30,8 @@ def test_one_that_cannot_run_does_not_end_the_others(
     assert found[0].row()[-1] == "absent: no part can run"
     assert found[1].reproduced is not None
     assert (tmp_path / ONE / "report.html").exists()
-    page = markdown(found[1].reproduced, f"colonnade reproduce {ONE}", "abc1234")
-    assert "at commit abc1234" in page
+    found[1].reproduced.commit = "abc1234"
+    page = write_markdown(found[1].reproduced, tmp_path / "pages").read_text()
+    assert f"Made by `colonnade reproduce {ONE} --scale smoke` at commit abc1234" in page
     assert "|   paper |" in page  # the printed figures stand beside ours
     assert "Smoke" in page or "smoke" in page

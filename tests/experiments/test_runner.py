@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 import subprocess
@@ -25,6 +26,7 @@ from colonnade.errors import InputError
 from colonnade.experiments import run
 from colonnade.experiments.config import Experiment, parse_experiment
 from colonnade.experiments.runner import bundles, grid, run_experiment
+from colonnade.network import StackedNetwork
 
 
 def table(**more: Any) -> dict[str, Any]:
@@ -466,3 +468,17 @@ def test_labels_that_look_like_amounts_are_told_before_the_first_run(
     told = [r.getMessage() for r in caplog.records if "whole numbers" in r.getMessage()]
     assert len(told) == 1
     assert all(told[0] in result.notes for result in outcome.results)
+
+
+def test_a_run_on_many_rows_leaves_no_models_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "LARGE", 0)
+    gc.collect()
+    gc.disable()
+    try:
+        run_experiment(small(), tmp_path / "out")
+        left = [one for one in gc.get_objects() if type(one) is StackedNetwork]
+    finally:
+        gc.enable()
+    assert not left

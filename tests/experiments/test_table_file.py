@@ -14,11 +14,14 @@ import pytest
 from colonnade.errors import InputError
 from colonnade.experiments import reproduce as reproduce_package
 from colonnade.experiments.reproduce import find
+from colonnade.experiments.reproduce.assess import Assessment
 from colonnade.experiments.reproduce.claims import Fact
+from colonnade.experiments.reproduce.present import explained
 from colonnade.experiments.reproduce.run import reproduce
 from colonnade.experiments.reproduce.statements import ClaimText, Reader
-from colonnade.experiments.reproduce.study import SCALES, Published
+from colonnade.experiments.reproduce.study import SCALES, Place, Published, Scale
 from colonnade.experiments.reproduce.table_file import TableFile, read_table
+from colonnade.experiments.table import Cell, Metric, Plan, Summary
 
 HOW_TO = Path(__file__).parents[2] / "docs" / "how-to" / "add-a-reproduction.md"
 FILES = dict(re.findall(r"`example/(\S+)`:\n\n```\w+\n(.*?)```", HOW_TO.read_text(), re.DOTALL))
@@ -189,3 +192,56 @@ def test_a_mistake_in_a_file_is_named_with_the_file(
 
     with pytest.raises(InputError, match=message):
         use()
+
+
+# -- differences and their explanations ------------------------------------------------------------
+
+EXPLAINED = (
+    TABLE
+    + """
+[[explanations]]
+text = "Everybody knows why."
+
+[[explanations]]
+text = "Fewer rows."
+rows = ["zeros"]
+at = ["4"]
+scales = ["quick"]
+"""
+)
+
+
+def differences(tmp_path: Path, scale: Scale, text: str) -> list[str]:
+    """Told of ours: zeros 97.00 and 90.00 where the paper has 97.10±0.20 and 96.40±0.30, stale
+    90.00 where it has 97.00±0.20."""
+    file = tmp_path / f"table{len(text)}.toml"  # files are read once
+    file.write_text(text)
+    table = read_table(file)
+    size = table.size(scale)
+    rows = {name: [Place("part", name)] * 2 for name in ("zeros", "stale")}
+    sheet = table.sheet(size, rows)
+    ours = {("zeros", "2"): 0.97, ("zeros", "4"): 0.9, ("stale", "2"): 0.9, ("stale", "4"): 0.5}
+    cells = {at: Cell((value, value), (0, 1)) for at, value in ours.items()}
+    plan = Plan(("zeros", "stale", "wait"), ("2", "4"), (0, 1))
+    return explained(Assessment(sheet, Summary(Metric(sheet.metric), plan, cells), {}))
+
+
+def test_differences_beyond_the_papers_spread_are_told_with_the_last_explanation_about_them(
+    tmp_path: Path,
+) -> None:
+    assert differences(tmp_path, "full", EXPLAINED) == [
+        "zeros: 4 −6.40; stale: 2 −7.00. Everybody knows why."
+    ]
+    assert differences(tmp_path, "quick", EXPLAINED) == [
+        "zeros: 4 −6.40. Fewer rows.",
+        "stale: 2 −7.00. Everybody knows why.",
+    ]
+    assert differences(tmp_path, "full", TABLE) == [
+        "zeros: 4 −6.40; stale: 2 −7.00. We have no explanation."
+    ]
+
+
+def test_an_explanation_of_a_row_that_is_not_there_is_told(tmp_path: Path) -> None:
+    wrong = EXPLAINED.replace('rows = ["zeros"]', 'rows = ["zero"]')
+    with pytest.raises(InputError, match=r"explanations\.rows.*zero.*the nearest is 'zeros'"):
+        differences(tmp_path, "quick", wrong)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from typing import Annotated, Any
@@ -78,6 +79,15 @@ def main() -> None:
     except ColonnadeError as error:
         _complain(error)
         sys.exit(1)
+    finally:
+        _leave_quietly()
+
+
+def _leave_quietly() -> None:
+    """Everything is done and told: Ctrl-C ends the process while Python shuts down, which would
+    print a traceback."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, lambda *_: os._exit(1))
 
 
 def _stop(*_: Any) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
+import shlex
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -63,7 +63,6 @@ def compare(
     from colonnade.experiments.compare.present import markdown as as_markdown
     from colonnade.experiments.compare.study import compare as work
     from colonnade.experiments.compare.study import read_source
-    from colonnade.experiments.markdown import commit
 
     where = engine_maker(jobs, engine, address)
     name = slug(str(read_source(file, set_ or ())["name"]))
@@ -79,19 +78,27 @@ def compare(
             engine=where(),
             fresh=fresh,
             observer=bar,
-            command=" ".join(["colonnade", *sys.argv[1:]]),
+            command=_command(file, epochs, only or (), set_ or ()),
         )
     shown = Shown(done)
     page = write_html(shown)
     if markdown is not None:
         markdown.parent.mkdir(parents=True, exist_ok=True)
-        markdown.write_text(as_markdown(shown, commit()), encoding="utf-8")
+        markdown.write_text(as_markdown(shown), encoding="utf-8")
     if as_json:
         print_json(_document(shown, page))
     else:
         _show(shown, page, console)
     if done.outcome.failures:
         raise typer.Exit(1)
+
+
+def _command(file: Path, epochs: int, only: Sequence[str], overrides: Sequence[str]) -> str:
+    """What makes the same figures: without where they are put, and how many runs go at a time."""
+    words = [str(file), "--epochs", str(epochs)]
+    words += [word for name in only for word in ("--only", name)]
+    words += [word for change in overrides for word in ("--set", change)]
+    return shlex.join(["colonnade", "compare", *words])
 
 
 def _show(shown: Shown, page: Path, console: Console) -> None:

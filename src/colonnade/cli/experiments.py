@@ -116,6 +116,8 @@ def reproduce(
     if scale == "smoke" and engine == "local":
         jobs = jobs or 1  # runs of a tenth of a second are over before a worker process has begun
     where = engine_maker(jobs, engine, address)
+    from colonnade.experiments.reproduce.everything import reproduce_all, write_markdown
+
     with watched(folder, console) as bar:
         options: Any = {"engine": where(), "fresh": fresh, "observer": bar}
         if names:
@@ -123,13 +125,11 @@ def reproduce(
 
             found = [work(name, scale, folder, **options)]
         else:
-            from colonnade.experiments.reproduce.everything import reproduce_all
-
-            tell = lambda one: _tell_end(one, console)  # noqa: E731
+            tell = lambda one: _tell_end(one, console, markdown)  # noqa: E731
             everything = reproduce_all(scale, folder, tell=tell, **options)
             found = [one.reproduced for one in everything if one.reproduced is not None]
-    if markdown is not None:
-        _write_pages(found, markdown)
+    if markdown is not None and names:
+        write_markdown(found[0], markdown)
     if as_json:
         print_json(found[0].document() if names else [one.document() for one in found])
     elif names:
@@ -138,22 +138,14 @@ def reproduce(
         raise typer.Exit(1)
 
 
-def _tell_end(done: Any, console: Console) -> None:
+def _tell_end(done: Any, console: Console, pages: Path | None) -> None:
+    from colonnade.experiments.reproduce.everything import write_markdown
+
+    if pages is not None and done.reproduced is not None:
+        write_markdown(done.reproduced, pages)
     name, held, judged, minutes, said = done.row()
     claims = f"{held} of {judged} claims hold" if done.reproduced is not None else "not run"
     console.print(Text(f"{name}: {claims}, {minutes} min {said}".rstrip()))
-
-
-def _write_pages(found: Sequence[Reproduced], folder: Path) -> None:
-    from colonnade.experiments.markdown import commit
-    from colonnade.experiments.reproduce.everything import markdown
-
-    folder.mkdir(parents=True, exist_ok=True)
-    for done in found:
-        name = done.reproduction.name
-        command = f"colonnade reproduce {name} --scale {done.scale}"
-        page = markdown(done, command, commit())
-        (folder / f"{name}.md").write_text(page, encoding="utf-8")
 
 
 def report(
@@ -227,11 +219,12 @@ def _run(
             source=source,
             track=track,
         )
-    page = outcome.report() if outcome.results else None
-    if as_json:
-        print_json(_document(outcome, page))
-    else:
-        _show(outcome, page, console)
+    with resumable(folder, console):
+        page = outcome.report() if outcome.results else None
+        if as_json:
+            print_json(_document(outcome, page))
+        else:
+            _show(outcome, page, console)
     if outcome.failures:
         raise typer.Exit(1)
 
@@ -242,9 +235,15 @@ def watched(folder: Path, console: Console) -> Iterator[Bar]:
     with 1."""
     from colonnade.experiments.progress import Bar
 
+    with resumable(folder, console), Bar(Console(stderr=True)) as bar:
+        yield bar
+
+
+@contextmanager
+def resumable(folder: Path, console: Console) -> Iterator[None]:
+    """After Ctrl-C within the block, prints how to go on, and exits with 1."""
     try:
-        with Bar(Console(stderr=True)) as bar:
-            yield bar
+        yield
     except KeyboardInterrupt:
         kept = f"Stopped; finished runs are kept in {folder}. The same command goes on."
         console.print(Text(kept))

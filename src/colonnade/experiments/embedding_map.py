@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, Literal
 
 import torch
@@ -19,7 +18,7 @@ def points(trained: TrainedModel, how: MapKind) -> dict[str, list[tuple[float, f
     """By party: the places of its embeddings of some rows on a map."""
     part = trained.part
     few = min(POINTS, part.rows)
-    embedded = trained.algorithm.embed(replace(part, x=part.x[:, :few], y=part.y[:few], rows=few))
+    embedded = trained.algorithm.embed(part.only(torch.arange(few)))
     if embedded is None or how == "none" or few < 4:
         return {}
     flat = _principal if how == "pca" else _neighbourly

@@ -28,6 +28,7 @@ from colonnade.experiments.run import attempted, train_and_test
 from colonnade.models.factories import Factory
 
 Keep = Callable[[Run, Result | ColonnadeError], None]  # takes what came of a run, once
+Work = Callable[..., Sequence[Result | ColonnadeError]]  # with the arguments of `train_and_test`
 
 
 class Observer(Protocol):
@@ -46,11 +47,13 @@ class NoObserver:
 
 @dataclass(frozen=True)
 class Setting:
-    """What all runs have in common. `track`: with which trackers; see tracking.py."""
+    """What all runs have in common. `track`: with which trackers; see tracking.py. `work`: what is
+    done for each training."""
 
     experiment: Experiment
     folder: Path
     track: tuple[str, ...] = ()
+    work: Work = train_and_test
 
 
 class Engine(Protocol):
@@ -106,7 +109,7 @@ def _in_processes(
     context = multiprocessing.get_context("spawn")
     news: Any = context.Queue()
     config = msgspec.json.encode(setting.experiment.table())
-    facts = (config, str(setting.folder), setting.track, news)
+    facts = (config, str(setting.folder), setting.track, setting.work, news)
     pool = ProcessPoolExecutor(jobs, context, _start_worker, facts)
     try:
         with _ignoring_ctrl_c():  # workers ignore it from their start: the parent handles it
@@ -157,10 +160,12 @@ def _drain(queue: Any) -> Iterator[tuple[str, float]]:
 _worker: dict[str, Any] = {}
 
 
-def _start_worker(config: bytes, folder: str, track: tuple[str, ...], news: Any) -> None:
+def _start_worker(
+    config: bytes, folder: str, track: tuple[str, ...], work: Work, news: Any
+) -> None:
     die_with_parent()
     experiment = parse_experiment(msgspec.json.decode(config), "experiment")
-    _worker.update(setting=Setting(experiment, Path(folder), track), news=news)
+    _worker.update(setting=Setting(experiment, Path(folder), track, work), news=news)
 
 
 def _work(runs: Bundle) -> Sequence[Result | ColonnadeError]:
@@ -179,7 +184,7 @@ def attempt(
     they were read already."""
     experiment, folder, track = setting.experiment, setting.folder, setting.track
     specs = [run.spec(experiment) for run in runs]
-    outcome = attempted(lambda: train_and_test(experiment, specs, folder, progress, track, source))
+    outcome = attempted(lambda: setting.work(experiment, specs, folder, progress, track, source))
     return [outcome] * len(runs) if isinstance(outcome, ColonnadeError) else outcome
 
 

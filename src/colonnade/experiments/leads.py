@@ -27,9 +27,9 @@ def leads_grid(rows: Sequence[LeadsRow], caption: str) -> Grid:
     return Grid(header, tuple(lines), caption)
 
 
-def time_line(rows: Sequence[TurnRow], name: str) -> Picture:
+def time_line(rows: Sequence[TurnRow], name: str, axis: str = "virtual seconds") -> Picture:
     """The first rounds, each as a bar from its beginning to its end; by their order where nothing
-    takes time."""
+    takes time. `axis`: what its seconds are."""
     shown = list(rows[:SHOWN])
     timed = any(row.ended > row.began for row in shown)
     parties = list(dict.fromkeys(sorted(row.party for row in rows)))
@@ -41,7 +41,7 @@ def time_line(rows: Sequence[TurnRow], name: str) -> Picture:
         axes.set_yticks(range(len(parties)), [clipped(party, 14) for party in parties])
         axes.tick_params(axis="y", length=0, labelcolor=INK)
         axes.grid(axis="y", visible=False)
-        axes.set(xlabel="virtual seconds" if timed else "rounds", ylim=(len(parties) - 0.5, -0.5))
+        axes.set(xlabel=axis if timed else "rounds", ylim=(len(parties) - 0.5, -0.5))
         axes.margins(x=0.01)
         axes.spines["left"].set_visible(False)
         svg = to_svg(figure, name)

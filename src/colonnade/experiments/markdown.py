@@ -2,21 +2,38 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
 from colonnade.experiments.table import Grid
 
-COMMIT = ("git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD")
+PACKAGE = Path(__file__).parents[1]
 
 
 def commit() -> str:
-    """Of the checkout that this code is in; nothing for an installed package."""
+    """Of the checkout that this code is in, with a word if the code was changed since; nothing for
+    an installed package."""
     try:
-        return subprocess.run(COMMIT, capture_output=True, text=True, check=True).stdout.strip()
+        head, changes = _git("rev-parse", "--short", "HEAD"), _git("status", "--porcelain", ".")
     except (OSError, subprocess.CalledProcessError):
         return ""
+    return f"{head} (and changes that are not in it)" if changes else head
+
+
+def _git(*words: str) -> str:
+    command = ("git", "-C", str(PACKAGE), *words)
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def commit_behind(document: Path, trained: bool) -> str:
+    """The commit of the newest training that a document tells of. `trained`: just now; else it is
+    the one that the document notes."""
+    noted = ""
+    if not trained and document.exists():
+        noted = str(json.loads(document.read_text(encoding="utf-8")).get("commit", ""))
+    return noted or commit()
 
 
 def made_by(command: str, at: str) -> str:

@@ -5,10 +5,13 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
+from collections.abc import Callable
+from functools import partial
 
 from colonnade.errors import InputError
 
-PATIENCE = 5.0  # seconds to connect, and as many to answer
+PATIENCE = 10.0  # seconds to find the host, to connect and to answer
 EXPECTED = "expected HOST:PORT of the cluster's head, such as 10.0.0.1:6379, or auto"
 # What a client of HTTP/2 says first, with an empty SETTINGS frame. A server answers with its own.
 GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
@@ -30,7 +33,7 @@ def check_address(given: str | None) -> str:
     if not host or not port.isdigit() or not 0 < int(port) < 65536:
         raise InputError(f"address {address}: {EXPECTED}")
     try:
-        _greet(host.strip("[]"), int(port))
+        _in_time(partial(_greet, host.strip("[]"), int(port)))
     except OSError as error:
         reason = error.strerror or str(error) or type(error).__name__
         raise InputError(
@@ -38,6 +41,27 @@ def check_address(given: str | None) -> str:
             "(`ray start --head`), and may this machine reach it?"
         ) from None
     return address
+
+
+def _in_time(work: Callable[[], None]) -> None:
+    """Does the work within `PATIENCE`, or raises TimeoutError. A host has several addresses, each
+    of which is tried in turn, and a name server that is silent has no limit of its own: neither is
+    bounded by the limit of a socket."""
+    failed: list[OSError] = []
+
+    def attempt() -> None:
+        try:
+            work()
+        except OSError as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=attempt, daemon=True)
+    thread.start()
+    thread.join(PATIENCE)
+    if thread.is_alive():
+        raise TimeoutError("timed out")
+    if failed:
+        raise failed[0]
 
 
 def _greet(host: str, port: int) -> None:

@@ -28,6 +28,8 @@ from colonnade.common.results import (
 from colonnade.errors import InputError
 from colonnade.experiments import explanation_page, plots
 from colonnade.experiments.answer_plots import ALONE, OVERLAID
+from colonnade.experiments.audit.present import grid as audit_grid
+from colonnade.experiments.audit.present import read_document
 from colonnade.experiments.exports import runs_csv, write_tables
 from colonnade.experiments.findings import lead, verdict
 from colonnade.experiments.leads import leads_grid, time_line
@@ -51,6 +53,10 @@ AXES = (
     ("round", "rounds", 1.0, "Over rounds"),
     ("bytes", "megabytes sent", 1e-6, "Over megabytes sent"),
     ("virtual_seconds", "virtual seconds", 1.0, "Over virtual time"),
+)
+SEEN = (  # of who led when, in a real run
+    "As this party saw it: a round ends when the party that counts rounds has told of it. Rounds "
+    "that ended while this party was away are missing."
 )
 REAL_TIME = ("virtual_seconds", "seconds", 1.0, "Over time")  # what a real run has there
 
@@ -77,6 +83,7 @@ def write_report(folder: Path) -> Path:
     verdicts = [Markup(text) for fault in plan.faults if (text := verdict(summary, fault))]
     tested = any(summary.ranking(fault) for fault in plan.faults)  # there may be no test rows
     grids, other_metrics = _grids(read)
+    audit = read_document(folder)
     return write_page(
         folder,
         "report.html",
@@ -100,6 +107,8 @@ def write_report(folder: Path) -> Path:
         leads=_leads(read),
         links=_links(read),
         explanations=_explanations(folder),
+        audit=audit,
+        audit_grid=None if audit is None else audit_grid(audit.findings),
         config=read.config_text,
     )
 
@@ -264,12 +273,13 @@ def _links(folder: Folder) -> dict[str, tuple[list[plots.Picture], Grid]]:
 
 def _leads(folder: Folder) -> dict[str, tuple[list[plots.Picture], Grid]]:
     """Who led when, in the first finished run of each method in which several parties lead."""
-    found = {}
+    found, is_real = {}, real(folder.results)
+    axis, said = ("seconds", f" {SEEN}") if is_real else ("virtual seconds", "")
     for method, run in _first_runs(folder).items():
         rows = read_leads(folder.path, run.run)
         if len({row.party for row in rows}) > 1:
-            line = time_line(read_turns(folder.path, run.run), f"leads-{len(found)}")
-            found[method] = ([line], leads_grid(rows, _caption(run)))
+            line = time_line(read_turns(folder.path, run.run), f"leads-{len(found)}", axis)
+            found[method] = ([line], leads_grid(rows, _caption(run) + said))
     return found
 
 

@@ -30,10 +30,11 @@ from colonnade.common.toml import prefixed
 from colonnade.common.tracking import MLFLOW, TENSORBOARD, check_trackers
 from colonnade.data import load
 from colonnade.errors import ColonnadeError, InputError
+from colonnade.experiments.audit.findings import AUDIT_FILES, AUDITS
 from colonnade.experiments.config import Experiment
-from colonnade.experiments.engine import Engine, NoObserver, Observer, Setting, engine_of
+from colonnade.experiments.engine import Engine, NoObserver, Observer, Setting, Work, engine_of
 from colonnade.experiments.grid import Run, bundles, grid
-from colonnade.experiments.run import build
+from colonnade.experiments.run import build, train_and_test
 from colonnade.learning.task import Task
 
 log = logging.getLogger(__name__)
@@ -66,21 +67,16 @@ def run_experiment(
     observer: Observer | None = None,
     source: str = "experiment",
     track: Sequence[str] = (),
+    work: Work = train_and_test,
 ) -> Outcome:
     """Run what is not done yet. Finished runs are safe at any moment. `engine`: where; without it,
     on this machine, `jobs` runs at a time. `source`: named in errors. `track`: "tensorboard",
-    "mlflow"; see tracking.py."""
+    "mlflow"; see tracking.py. `work`: what is done for each training."""
     engine = engine or engine_of("local", jobs=jobs)
-    setting = Setting(experiment, folder, tuple(track))
+    setting = Setting(experiment, folder, tuple(track), work)
     check_trackers(track)
     engine.check(setting)
-    try:
-        for caution in check(experiment):
-            if caution not in _told:
-                log.warning("%s", caution)
-                _told.add(caution)
-    except InputError as error:
-        raise InputError(f"{source}: {error}") from None
+    tell_cautions(experiment, source)
     prepare(experiment, folder, fresh)
     (folder / FAILURES).unlink(missing_ok=True)  # they are tried again
     shutil.rmtree(folder / LIVE, ignore_errors=True)  # of a command that was killed
@@ -89,7 +85,7 @@ def run_experiment(
         write_results(folder, list(finished.values()))  # without a line cut off by an interruption
     runs = grid(experiment)
     open_runs = [run for run in runs if run.key(experiment) not in finished]
-    work = bundles(experiment, open_runs)
+    trainings = bundles(experiment, open_runs)
     observer = observer or NoObserver()
     observer.begin(len(runs), len(runs) - len(open_runs))
     failures: dict[str, str] = {}
@@ -103,12 +99,23 @@ def run_experiment(
             append_failure(folder, Failure(run.title(experiment), str(outcome)))
         observer.finish(run.name)
 
-    engine.run(setting, work, observer, keep)
+    engine.run(setting, trainings, observer, keep)
     with suppress(OSError):
         (folder / LIVE).rmdir()  # empty, unless another command works there
     ordered = [finished[key] for run in runs if (key := run.key(experiment)) in finished]
     write_results(folder, ordered)  # in the order of the grid, whichever run ended first
     return Outcome(experiment, folder, ordered, failures)
+
+
+def tell_cautions(experiment: Experiment, source: str) -> None:
+    """Check the experiment; log what may be wrong, once in this process."""
+    try:
+        for caution in check(experiment):
+            if caution not in _told:
+                log.warning("%s", caution)
+                _told.add(caution)
+    except InputError as error:
+        raise InputError(f"{source}: {error}") from None
 
 
 @one_thread()
@@ -150,9 +157,9 @@ def prepare(experiment: Experiment, folder: Path, fresh: bool) -> None:
         )
     if fresh and config.exists():
         folders = ("history", "ledger", "course", CURVES, "leads", "turns", "models", EXPLANATIONS)
-        for part in (*folders, TABLES, TENSORBOARD, MLFLOW):
+        for part in (*folders, AUDITS, TABLES, TENSORBOARD, MLFLOW):
             shutil.rmtree(folder / part, ignore_errors=True)
-        for part in (RESULTS, FAILURES, "report.html"):
+        for part in (RESULTS, FAILURES, "report.html", *AUDIT_FILES):
             (folder / part).unlink(missing_ok=True)
     try:
         folder.mkdir(parents=True, exist_ok=True)

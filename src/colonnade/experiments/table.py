@@ -343,16 +343,19 @@ def ledger_grid(rows: Sequence[LedgerRow], caption: str) -> Grid:
     return Grid(("phase", "sender", "to", "kind", "messages", "bytes"), body, caption, words=4)
 
 
-def render(grid: Grid) -> Table:
-    """For the terminal."""
+def render(grid: Grid, *, narrow: bool = False) -> Table:
+    """For the terminal. `narrow`: where there is little room, only words are wrapped."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=box.SIMPLE_HEAD, caption=Text(grid.caption), caption_justify="left")
+    if narrow:
+        table.padding = (0, 1, 0, 0)
     for column, title in enumerate(grid.header):
         side = "left" if column < grid.words else "right"
-        table.add_column(Text(title), justify=side, overflow="fold")
+        whole = narrow and column >= grid.words
+        table.add_column(Text(title), justify=side, overflow="fold", no_wrap=whole)
     for number, row in enumerate(grid.rows):
         usual = "dim" if number in grid.faint else ""
         styles = ["bold" if (number, column) in grid.best else usual for column in range(len(row))]

@@ -109,9 +109,7 @@ class TrainedModel:
         """Whether each party's embeddings have anything to do with the labels; None where nobody
         sees them."""
         train = self.algorithm.data.train
-        few = replace(
-            train, x=train.x[:, :TO_FIT], y=train.y[:TO_FIT], rows=min(TO_FIT, train.rows)
-        )
+        few = train.only(torch.arange(min(TO_FIT, train.rows)))
         known, new = self.algorithm.embed(few), self.algorithm.embed(self.part)
         if known is None or new is None:
             return None

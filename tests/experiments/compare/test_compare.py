@@ -4,10 +4,12 @@ advice follows from the figures."""
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from typer.testing import CliRunner
 
@@ -20,6 +22,8 @@ from colonnade.experiments.compare.contenders import contenders, scaled
 from colonnade.experiments.compare.present import Shown, markdown, write_html
 from colonnade.experiments.compare.search import best_of
 from colonnade.experiments.compare.study import compare, usual_faults
+from colonnade.experiments.config import parse_experiment
+from colonnade.experiments.runner import run_experiment
 from colonnade.experiments.table import Plan, summarise
 
 SMALL = """
@@ -90,9 +94,11 @@ def test_the_page_says_which_one_to_choose_and_never_the_yardstick(
     small: tuple[Path, Path],
 ) -> None:
     done = compare(small[0], small[1], epochs=4, only=["fdml", "SplitNN zeros", "centralised"])
-    shown = Shown(done)
-    page = markdown(shown, "abc1234")
+    shown = Shown(replace(done, commit="abc1234"))
+    page = markdown(shown)
     assert "at commit abc1234" in page
+    assert "Data: digits: 3 parties with " in page
+    assert "; 180 training, 20 validation, 359 test rows (a cap: `data.rows = 200`)" in page
     chosen = page.split("## Which one to choose")[1].split("##")[0]
     assert "Without faults: " in chosen
     assert "centralised" not in chosen
@@ -103,7 +109,22 @@ def test_the_page_says_which_one_to_choose_and_never_the_yardstick(
     assert "http://" not in html.replace("http://www.w3.org", "")
 
 
-def results(figures: dict[str, dict[str, Sequence[float]]], **megabytes: float) -> list[Result]:
+def test_a_page_names_the_commit_of_the_trainings_not_that_of_the_page(
+    small: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    only = ["fdml", "SplitNN zeros", "centralised"]
+    trained_at = compare(small[0], small[1], epochs=4, only=only).commit
+    monkeypatch.setattr("colonnade.experiments.markdown.commit", lambda: "later")
+    assert compare(small[0], small[1], epochs=4, only=only).commit == trained_at
+    results = small[1] / study.FINAL / "results.jsonl"
+    lines = results.read_bytes().splitlines(keepends=True)
+    results.write_bytes(b"".join(lines[:-1]))
+    assert compare(small[0], small[1], epochs=4, only=only).commit == "later"
+
+
+def results(
+    figures: Mapping[str, Mapping[str, Sequence[float]]], **megabytes: float
+) -> list[Result]:
     """Method → setting → accuracy by seed."""
     return [
         Result(m, f, seed, "", {"test_accuracy": x}, {"bytes": 1e6 * megabytes.get(m, 1.0)})
@@ -143,6 +164,44 @@ def test_advice_follows_from_the_figures() -> None:
     assert hidden.endswith("steady (95.17\u00a0%).")
     assert "steady; it is at most 0.83 points behind" in unsure
     assert not any("pooled" in sentence for sentence in asked(found, fragile=True, steady=False))
+
+
+def test_a_method_that_waits_for_absent_parties_is_not_advised_for_their_absence() -> None:
+    figures = {
+        "waits": {"none": [0.9, 0.9, 0.9], "half gone": [0.9, 0.9, 0.9]},
+        "answers": {"none": [0.8, 0.8, 0.8], "half gone": [0.7, 0.7, 0.7]},
+        "guesses": {"none": [0.7, 0.7, 0.7], "half gone": [0.6, 0.6, 0.6]},
+    }
+    found = [
+        msgspec.structs.replace(r, cost={**r.cost, "waits": 3})
+        if (r.method, r.faults) == ("waits", "half gone")
+        else r
+        for r in results(figures)
+    ]
+    sentences = asked(found, waits=True, answers=True, guesses=True)
+    assert sentences[0].startswith("Without faults: waits")
+    assert sentences[1].startswith("With half gone: answers (70.00")
+    assert sentences[1].endswith("waits (90.00\u00a0%) waits until enough parties are back.")
+    assert "If you do not know what will fail: answers" in sentences[-1]
+
+
+def test_answers_of_shares_wait_for_enough_parties_and_the_result_says_so(tmp_path: Path) -> None:
+    gone = {"name": "gone", "kind": "device", "rate": 0.5, "when": "inference"}
+    table = {
+        "name": "shares",
+        "data": {"dataset": "digits", "rows": 200},
+        "faults": [{"name": "none"}, gone],
+        "methods": [
+            {"algorithm": "fedvs", "epochs": 1},
+            {"algorithm": "splitnn", "epochs": 1},
+        ],
+    }
+    found = run_experiment(parse_experiment(table, "shares"), tmp_path).results
+    waited = {(r.method, r.faults): r.cost.get("waits", 0) for r in found}
+    assert waited.pop(("fedvs", "gone"))
+    assert not any(waited.values())
+    [note] = [note for r in found for note in r.notes if "waited" in note]
+    assert note.startswith("fedvs · gone: answers of the test waited")
 
 
 def test_methods_that_change_places_with_the_seed_are_level() -> None:
@@ -199,3 +258,17 @@ def test_a_file_that_is_no_experiment_is_refused_by_the_command(tmp_path: Path) 
     found = CliRunner().invoke(app, ["compare", str(file)])
     assert isinstance(found.exception, InputError)
     assert "a party file" in str(found.exception)
+
+
+@pytest.mark.parametrize(
+    "file",
+    sorted((Path(__file__).parents[3] / "examples" / "compare").glob("*.toml")),
+    ids=lambda file: file.stem,
+)
+def test_the_files_of_the_published_comparisons_are_complete(file: Path) -> None:
+    source = study.read_source(file)
+    methods = [one.trials()[0] for one in contenders(None)]
+    experiment = study._experiment(source, file, "check", methods)
+    assert len(experiment.methods) == 13
+    assert len(experiment.faults) == 9
+    assert len(experiment.seeds) == 3

@@ -30,7 +30,17 @@ class Field:
         return [m for m in self.summary.plan.methods if m in self.reveals_rows]
 
     def ranking(self, fault: str) -> list[tuple[str, Cell]]:
-        return [pair for pair in self.summary.ranking(fault) if pair[0] in self.reveals_rows]
+        """The methods that answer with whoever is there, best first."""
+        late = self.late(fault)
+        return [pair for pair in self.summary.ranking(fault) if pair[0] in self.methods_but(late)]
+
+    def late(self, fault: str) -> list[str]:
+        """The methods whose answers waited for parties that were away."""
+        waited = {r.method for r in self.results if r.faults == fault and r.cost.get("waits")}
+        return [method for method in self.methods if method in waited]
+
+    def methods_but(self, others: Sequence[str]) -> list[str]:
+        return [method for method in self.methods if method not in others]
 
     def leaders(self, fault: str) -> list[str]:
         ranking = self.ranking(fault)
@@ -39,7 +49,7 @@ class Field:
     def behind(self, method: str, fault: str) -> float:
         """How far a method is behind the best one, in the metric; inf where it has no figure."""
         ranking = self.ranking(fault)
-        cell = self.summary.cells.get((method, fault))
+        cell = dict(ranking).get(method)
         return float("inf") if cell is None else abs(ranking[0][1].mean - cell.mean)
 
     def near(self, method: str, fault: str) -> bool:
@@ -70,6 +80,15 @@ def advice(field: Field, voice: Voice = PLAIN) -> list[str]:
 
 
 def _best(field: Field, fault: str, voice: Voice) -> str:
+    said = _ahead(field, fault, voice)
+    for method in field.late(fault):
+        cell = field.summary.cells.get((method, fault))
+        figure = "" if cell is None else f" ({field.summary.metric.figure(cell.mean)})"
+        said += f" {voice.strong(method)}{figure} waits until enough parties are back."
+    return said
+
+
+def _ahead(field: Field, fault: str, voice: Voice) -> str:
     ranking, leaders = field.ranking(fault), field.leaders(fault)
     figures = {m: f"{voice.strong(m)} ({field.summary.metric.figure(c.mean)})" for m, c in ranking}
     place = "Without faults" if fault == field.summary.plan.faults[0] else f"With {fault}"

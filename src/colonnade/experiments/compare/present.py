@@ -24,6 +24,7 @@ from colonnade.experiments.findings import HTML, PLAIN, Voice
 from colonnade.experiments.markdown import made_by, section, table
 from colonnade.experiments.page import write_page
 from colonnade.experiments.paired import half_width
+from colonnade.experiments.privacy_grid import spent
 from colonnade.experiments.table import (
     NOTHING,
     Grid,
@@ -34,6 +35,7 @@ from colonnade.experiments.table import (
 )
 from colonnade.learning.declare import Columns
 
+NUMBER = re.compile(r"\d[\d,.]*")
 SHARE = re.compile(r"^(\d+) % of (\w+), (\w+)$")  # a fault of `usual_faults`
 
 
@@ -51,6 +53,16 @@ class Shown:
 
     def advice(self, voice: Voice) -> list[str]:
         return advice(self.field, voice)
+
+    def notes(self) -> list[str]:
+        """What runs note. Notes that differ in their numbers only are shown once."""
+        alike: dict[str, list[str]] = {}
+        for note in dict.fromkeys(note for r in self.results for note in r.notes):
+            alike.setdefault(NUMBER.sub("#", note), []).append(note)
+        return [
+            notes[0] + (f" ({len(notes) - 1} more like it)" if notes[1:] else "")
+            for notes in alike.values()
+        ]
 
     def grids(self) -> list[Grid]:
         return [self.summary.grid(), self.difference_grid(), self.what_leaves()]
@@ -117,9 +129,8 @@ class Shown:
         for key, scale in scales:
             value = self.field.cost(method, key)
             found.append(NOTHING if not value else short(scale * value))
-        spent = [r.privacy["epsilon"] for r in self.results if r.method == method and r.privacy]
-        known = [value for value in spent if value is not None]
-        return (*found, short(max(known)) if known else NOTHING)
+        mine = [r.privacy for r in self.results if r.method == method]
+        return (*found, spent(mine) or NOTHING)
 
     def what_leaves(self) -> Grid:
         """What column holders send, and what they are told."""
@@ -230,6 +241,7 @@ def write_html(shown: Shown) -> Path:
         "comparison.html",
         name=str(done.experiment.name),
         command=done.command,
+        data=done.data,
         advice=[_marked(text) for text in shown.advice(HTML)],
         grids=shown.grids(),
         pictures=shown.pictures(),
@@ -238,7 +250,7 @@ def write_html(shown: Shown) -> Path:
         search=shown.search_grid(),
         left_out=done.left_out,
         failures=done.outcome.failures,
-        notes=list(dict.fromkeys(note for r in shown.results for note in r.notes)),
+        notes=shown.notes(),
         seeds=shown.plan.seeds,
         link=f"{FINAL}/report.html",
     )
@@ -250,10 +262,11 @@ def _marked(text: str) -> Any:
     return Markup(text)
 
 
-def markdown(shown: Shown, commit: str = "") -> str:
+def markdown(shown: Shown) -> str:
     """The comparison as a page of documentation."""
     done = shown.done
-    lines = [f"# {done.experiment.name}", "", made_by(done.command, commit)]
+    lines = [f"# {done.experiment.name}", "", made_by(done.command, done.commit)]
+    lines += ["", f"Data: {done.data}. Seeds: {', '.join(map(str, shown.plan.seeds))}."]
     lines += section("Which one to choose", shown.advice(PLAIN))
     titles = ("Figures", "Differences and costs", "What leaves")
     for title, grid in zip(titles, shown.grids(), strict=True):
@@ -263,5 +276,5 @@ def markdown(shown: Shown, commit: str = "") -> str:
     lines += section("Left out", (f"{method}: {why}" for method, why in done.left_out.items()))
     failed = done.outcome.failures.items()
     lines += section("Runs that failed", (f"{run}: {why}" for run, why in failed))
-    lines += section("To know", dict.fromkeys(note for r in shown.results for note in r.notes))
+    lines += section("To know", shown.notes())
     return "\n".join(lines) + "\n"

@@ -12,8 +12,9 @@ import msgspec
 from colonnade.common.file_kinds import EXPERIMENT, read_kind
 from colonnade.common.files import replacing
 from colonnade.common.metric_names import metrics_of
+from colonnade.common.results import read_results
 from colonnade.common.toml import Table
-from colonnade.data import load
+from colonnade.data import VerticalData, load
 from colonnade.errors import InputError
 from colonnade.experiments.compare.contenders import (
     EPOCHS,
@@ -25,6 +26,7 @@ from colonnade.experiments.compare.contenders import (
 from colonnade.experiments.compare.search import Found, search
 from colonnade.experiments.config import Experiment, apply_override, parse_experiment
 from colonnade.experiments.engine import Engine, NoObserver, Observer
+from colonnade.experiments.markdown import commit_behind
 from colonnade.experiments.runner import Outcome, run_experiment
 
 DOCUMENT = "comparison.json"
@@ -42,6 +44,8 @@ class Comparison:
     found: Found
     left_out: dict[str, str]  # method → why it does not suit the data
     command: str
+    commit: str  # of the newest training
+    data: str  # in words
 
     @property
     def experiment(self) -> Experiment:
@@ -80,10 +84,13 @@ def compare(
     source = read_source(file, overrides)
     make = lambda name, methods: _experiment(source, file, name, methods)  # noqa: E731
     entrants = contenders(source.get("methods"), only)
-    suited, left_out, metric = _suited(entrants, make, str(file))
+    suited, left_out, metric, data = _suited(entrants, make, str(file))
+    trained = False
 
     def run(experiment: Experiment, place: Path) -> Outcome:
-        return run_experiment(
+        nonlocal trained
+        before = len(read_results(place))
+        outcome = run_experiment(
             experiment,
             place,
             jobs=jobs,
@@ -92,6 +99,8 @@ def compare(
             observer=observer or NoObserver(),
             source=str(file),
         )
+        trained |= fresh or len(outcome.results) > before
+        return outcome
 
     calm = {**source, "faults": [{"name": "none"}], "seeds": source["seeds"][:1]}
     quiet = lambda name, methods: _experiment(calm, file, name, methods)  # noqa: E731
@@ -99,7 +108,8 @@ def compare(
     found = search(suited, quiet, run, folder, share, metric)
     outcome = run(make(str(source["name"]), found.tables), folder / FINAL)
     outcome.report()
-    done = Comparison(folder, outcome, found, left_out, command)
+    commit = commit_behind(folder / DOCUMENT, trained)
+    done = Comparison(folder, outcome, found, left_out, command, commit, data)
     write_document(done)
     return done
 
@@ -123,8 +133,9 @@ def _experiment(source: Table, file: Path, name: str, methods: Sequence[Table]) 
 
 def _suited(
     entrants: Sequence[Contender], make: Any, source: str
-) -> tuple[list[Contender], dict[str, str], str]:
-    """The methods that can learn from the data, why others cannot, and the deciding metric."""
+) -> tuple[list[Contender], dict[str, str], str, str]:
+    """The methods that can learn from the data, why others cannot, the deciding metric, and the
+    data in words."""
     first: Experiment = make("check", [scaled(entrants[0].trials()[0], 1.0)])
     data = load(first.data, first.seeds[0])
     if not len(data.validation):
@@ -138,13 +149,26 @@ def _suited(
     suited = [one for one in entrants if one.name not in left_out]
     if not suited:
         raise InputError(f"{source}: no method suits the data: {'; '.join(left_out.values())}")
-    return suited, left_out, first.data.metric or metrics_of(data.classes)[0]
+    metric = first.data.metric or metrics_of(data.classes)[0]
+    return suited, left_out, metric, _in_words(data, first.data.rows)
+
+
+def _in_words(data: VerticalData, most: int | None) -> str:
+    """What the figures were made on. `most`: the cap on training rows."""
+    parts = {"training": data.train, "validation": data.validation, "test": data.test}
+    rows = ", ".join(f"{len(part):,} {name}" for name, part in parts.items())
+    capped = f" (a cap: `data.rows = {most}`)" if most is not None else ""
+    widths = [f"{width:,}" for width in data.widths]
+    columns = widths[0] if len(set(widths)) == 1 else f"{', '.join(widths[:-1])} and {widths[-1]}"
+    return f"{data.name}: {len(data.clients)} parties with {columns} columns; {rows} rows{capped}"
 
 
 def write_document(done: Comparison) -> None:
     """What is not in the folder of the final experiment, for programs and for `report`."""
     facts = {
         "command": done.command,
+        "commit": done.commit,
+        "data": done.data,
         "left_out": done.left_out,
         "trials": [msgspec.to_builtins(trial) for trial in done.found.trials],
         "methods": done.found.tables,

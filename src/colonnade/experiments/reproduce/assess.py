@@ -99,6 +99,20 @@ class Assessment:
             return None
         return cell.mean - published.value
 
+    def beyond_spread(self, at: At) -> bool:
+        """Whether ours differs from the paper's by more than the paper's own spread, or by more
+        than ours (2 sd) where the paper tells none."""
+        difference, published = self.difference(at), self.entries[at].published
+        if difference is None or published is None:
+            return False
+        ours = self.ours.cells[at].spread or 0.0
+        return abs(difference) > (ours if published.spread is None else published.spread)
+
+    def explanation(self, at: At) -> str:
+        """Of a difference; empty where we have none."""
+        known = [one.text for one in self.sheet.explanations if one.about(*at)]
+        return known[-1] if known else ""
+
     def findings(self, voice: Voice) -> list[str]:
         """Which method is best: first over all columns, then column by column."""
         summary = self._once_each()

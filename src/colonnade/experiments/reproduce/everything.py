@@ -12,7 +12,7 @@ from colonnade.experiments.engine import Engine, Observer
 from colonnade.experiments.findings import PLAIN
 from colonnade.experiments.markdown import made_by, section, table
 from colonnade.experiments.reproduce import registry
-from colonnade.experiments.reproduce.present import claim_grid, figure_grid
+from colonnade.experiments.reproduce.present import BEYOND, claim_grid, explained, figure_grid
 from colonnade.experiments.reproduce.run import Reproduced, reproduce
 from colonnade.experiments.reproduce.study import Scale
 from colonnade.experiments.table import NOTHING
@@ -70,14 +70,25 @@ def reproduce_all(
     return found
 
 
-def markdown(done: Reproduced, command: str, commit: str = "") -> str:
+def write_markdown(done: Reproduced, folder: Path) -> Path:
+    """NAME.md in a folder; its path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{done.reproduction.name}.md"
+    path.write_text(markdown(done), encoding="utf-8")
+    return path
+
+
+def markdown(done: Reproduced) -> str:
     """A reproduction as a page of documentation."""
     about = done.reproduction
+    command = f"colonnade reproduce {about.name} --scale {done.scale}"
     lines = [f"# {about.title}", "", f"{about.source}. {about.citation}", ""]
-    lines += [made_by(command, commit)]
+    lines += [made_by(command, done.commit)]
     for assessment in done.assessments:
         lines += ["", f"## {assessment.sheet.title}", "", *table(figure_grid(assessment))]
         lines += ["", *(f"- {text}" for text in assessment.findings(PLAIN))]
+        if differences := explained(assessment):
+            lines += ["", f"{BEYOND}:", "", *(f"- {text}" for text in differences)]
         if assessment.judgements:
             lines += ["", *table(claim_grid(assessment))]
     lines += section("What to know", done.notes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +14,8 @@ from colonnade.experiments.table import NOTHING, Grid, Metric
 
 CLEARLY = "Clearly: seed by seed, the 95 % interval of the mean leaves out the opposite."
 UNJUDGED = "At scale smoke claims are not judged; quick and full judge them."
+BEYOND = "Where ours differs by more than the paper's spread (by more than ours, where it has none)"
+UNEXPLAINED = "We have no explanation."
 FEW_FIGURES = 6  # more of them are better read in the table
 
 
@@ -72,6 +74,21 @@ def _difference(assessment: Assessment, at: At) -> str:
     return NOTHING if difference is None else assessment.ours.metric.change(difference)
 
 
+def explained(assessment: Assessment) -> list[str]:
+    """The differences beyond the paper's spread, by explanation and row, in sentences."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for at in assessment.entries:
+        if assessment.beyond_spread(at):
+            why = assessment.explanation(at) or UNEXPLAINED
+            by_row = found.setdefault(why, {})
+            by_row.setdefault(at[0], []).append(f"{at[1]} {_difference(assessment, at)}")
+
+    def told(rows: Mapping[str, Sequence[str]]) -> str:
+        return "; ".join(f"{row}: {', '.join(cells)}" for row, cells in rows.items())
+
+    return [f"{told(rows)}. {why}" for why, rows in found.items()]
+
+
 def claim_grid(assessment: Assessment) -> Grid:
     rows = tuple(
         (j.claim.text, verdict_text(j), _figures(assessment, j)) for j in assessment.judgements
@@ -126,6 +143,7 @@ def document(assessment: Assessment) -> dict[str, Any]:
             for j in assessment.judgements
         ],
         "findings": assessment.findings(PLAIN),
+        "differences": explained(assessment),
     }
 
 
@@ -146,6 +164,7 @@ def _cell(assessment: Assessment, row: str, column: Column) -> dict[str, Any]:
         "paper": paper and paper.value,
         "paper_spread": paper and paper.spread,
         "difference": assessment.difference(at),
+        "explanation": assessment.explanation(at) or None if assessment.beyond_spread(at) else None,
         "substitute": column.substitute,
         "reason": assessment.reasons.get(at) or None,
     }

@@ -11,7 +11,7 @@ from colonnade.experiments.findings import HTML
 from colonnade.experiments.page import REPORT, write_page
 from colonnade.experiments.reproduce import pictures
 from colonnade.experiments.reproduce.assess import Assessment
-from colonnade.experiments.reproduce.present import claim_grid, figure_grid
+from colonnade.experiments.reproduce.present import BEYOND, claim_grid, explained, figure_grid
 from colonnade.experiments.reproduce.study import SMOKE, Part
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ def write_report(done: Reproduced) -> Path:
         about=done.reproduction,
         scale=done.scale,
         data=_data(done),
+        beyond=BEYOND,
         sheets=[_sheet(a, f"sheet{i}") for i, a in enumerate(done.assessments)],
         to_know=done.notes,
         parts=[_part(done, part) for part in done.study.parts],
@@ -55,6 +56,7 @@ def _sheet(assessment: Assessment, name: str) -> dict[str, Any]:
         # Of the paper first; then what we ask beyond it.
         "claims": list(zip(assessment.judgements, claims.rows, strict=True)),
         "claims_caption": claims.caption,
+        "differences": explained(assessment),
         "drawn": pictures.draw(assessment, name),
         "lines": lines,
         "styles": styles if lines and len(styles) > 1 else {},

@@ -20,6 +20,7 @@ from colonnade.errors import InputError
 from colonnade.experiments.config import parse_experiment
 from colonnade.experiments.explain import Ask, explain_every_run
 from colonnade.experiments.exports import write_tables
+from colonnade.experiments.markdown import commit_behind
 from colonnade.experiments.page import REPORT
 from colonnade.experiments.reproduce import DOCUMENT, find, registry
 from colonnade.experiments.reproduce.assess import Assessment, Evidence, assess
@@ -38,6 +39,7 @@ class Reproduced:
     study: Study
     absent: Mapping[str, str]  # part → why it could not run
     failures: Mapping[str, str] = field(default_factory=dict)  # title of the run → reason
+    commit: str = ""  # of the newest training
 
     @cached_property
     def evidence(self) -> dict[str, Evidence]:
@@ -77,6 +79,7 @@ class Reproduced:
         return {
             "name": self.reproduction.name,
             "scale": self.scale,
+            "commit": self.commit,
             "title": self.reproduction.title,
             "source": self.reproduction.source,
             "citation": self.reproduction.citation,
@@ -127,7 +130,9 @@ def reproduce(
     work = [len(grid(experiments[p.name])) * (1 if p.explain is None else 2) for p in present]
     whole = Whole(observer or NoObserver(), sum(work))
     failures: dict[str, str] = {}
+    trained = fresh
     for part in present:
+        before = len(read_results(folder / part.name))
         outcome = run_experiment(
             experiments[part.name],
             folder / part.name,
@@ -137,12 +142,14 @@ def reproduce(
             observer=whole,
             source=f"{name}, {part.name}",
         )
+        trained |= len(outcome.results) > before
         failures |= {f"{part.name} · {title}": why for title, why in outcome.failures.items()}
         if outcome.results:
             if part.explain is not None:
                 explain_every_run(folder / part.name, Ask(**part.explain), whole)
             outcome.report()
-    done = Reproduced(reproduction, scale, folder, study, absent, failures)
+    commit = commit_behind(folder / DOCUMENT, trained)
+    done = Reproduced(reproduction, scale, folder, study, absent, failures, commit)
     done.write()
     return done
 
@@ -173,7 +180,8 @@ def read_reproduction(folder: Path) -> Reproduced:
     reproduction = registry()[name]
     absent = {part["name"]: part["absent"] for part in told["parts"] if part["absent"]}
     study = reproduction.study(scale)
-    return Reproduced(reproduction, scale, folder, study, absent, told["failures"])
+    facts = (told["failures"], told.get("commit", ""))
+    return Reproduced(reproduction, scale, folder, study, absent, *facts)
 
 
 def _absent(parts: Sequence[Part]) -> dict[str, str]:

@@ -88,6 +88,18 @@ class Column:
 
 
 @dataclass(frozen=True)
+class Explanation:
+    """Why figures of ours differ from the paper's: in these rows and columns, or in all of them."""
+
+    text: str
+    rows: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+
+    def about(self, row: str, column: str) -> bool:
+        return (not self.rows or row in self.rows) and (not self.columns or column in self.columns)
+
+
+@dataclass(frozen=True)
 class Sheet:
     """A table of the paper, filled in by our runs, and what the paper says about it."""
 
@@ -101,6 +113,8 @@ class Sheet:
     picture: Literal["dots", "lines"] | None = "dots"
     axis: str = ""  # what the columns are, under a picture of lines
     settings: str = "settings"  # what the columns are, in a sentence
+    # Of differences; the last one that is about a cell counts.
+    explanations: tuple[Explanation, ...] = ()
 
 
 @dataclass(frozen=True)

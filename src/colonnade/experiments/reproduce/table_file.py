@@ -29,6 +29,7 @@ from colonnade.experiments.reproduce.statements import ClaimText, Reader
 from colonnade.experiments.reproduce.study import (
     NOT_BUILT,
     Column,
+    Explanation,
     Figures,
     Part,
     Place,
@@ -72,6 +73,16 @@ class SheetText(Struct, frozen=True, forbid_unknown_fields=True):
         return fewer.get(scale) or list(self.columns)
 
 
+class ExplanationText(Struct, frozen=True, forbid_unknown_fields=True):
+    """Why our figures differ from the printed ones."""
+
+    text: str  # or a key of `words`
+    sheet: str = ""  # all of them, unless given
+    rows: list[str] = []  # all of them, unless given
+    at: list[str] = []  # columns; all of them, unless given
+    scales: list[Scale] = []  # all of them, unless given
+
+
 class TableFile(Struct, frozen=True, forbid_unknown_fields=True):
     """The file of one table, with what it inherits. A study builds its experiments and sheets with
     the methods of this class."""
@@ -95,6 +106,7 @@ class TableFile(Struct, frozen=True, forbid_unknown_fields=True):
     words: dict[str, str] = {}  # texts that several files have in common
     notes: list[str] = []  # what a reader must know: texts, or keys of `words`
     notes_below_full: list[str] = []  # the same at the scales smoke and quick, shown first
+    explanations: list[ExplanationText] = []  # of differences; the last that is about a cell counts
     whole: float = 100.0  # how the paper writes an accuracy of 1
     deviations: float = 2.0  # how many standard deviations the paper's ± is
     extra: Table = {}  # anything else that the study needs
@@ -171,6 +183,7 @@ class TableFile(Struct, frozen=True, forbid_unknown_fields=True):
             None if text.picture == "none" else text.picture,
             text.axis,
             text.settings,
+            self._explanations(name, [line.name for line in lines], list(text.columns), size.scale),
         )
 
     def by_faults(
@@ -189,6 +202,21 @@ class TableFile(Struct, frozen=True, forbid_unknown_fields=True):
 
     def reproduction(self, study: Callable[[Scale], Study]) -> Reproduction:
         return Reproduction(self.name, self.title, self.source, self.citation, self.takes, study)
+
+    def _explanations(
+        self, sheet: str, rows: Sequence[str], columns: Sequence[str], scale: Scale
+    ) -> tuple[Explanation, ...]:
+        """Those of a sheet (the first, if none is named) at a scale."""
+        sheet, found = sheet or next(iter(self.sheets)), []
+        for one in self.explanations:
+            self._check({one.sheet} - {""}, self.sheets, "explanations.sheet")
+            if one.sheet in ("", sheet) and (not one.scales or scale in one.scales):
+                if one.sheet or len(self.sheets) == 1:
+                    self._check(one.rows, rows, "explanations.rows")
+                    self._check(one.at, columns, "explanations.at")
+                text = self.words.get(one.text, one.text)
+                found.append(Explanation(text, tuple(one.rows), tuple(one.at)))
+        return tuple(found)
 
     def _text(self, name: str, words: Mapping[str, str]) -> SheetText:
         """A sheet with all that it inherits; `words` are filled in."""
