@@ -10,7 +10,7 @@ demo: $(RUN)
 	$(BIN)/colonnade demo
 
 test: $(DEV)
-	$(BIN)/pytest -n 2 --dist worksteal
+	$(BIN)/pytest -n 3 --dist worksteal
 
 check: $(DEV)
 	$(BIN)/ruff check .

@@ -13,11 +13,13 @@ from unittest.mock import patch
 
 from colonnade.cli import main
 
+SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)  # that the command handles
+
 
 def colonnade(*args: str, folder: Path, **env: str) -> subprocess.CompletedProcess[str]:
     """In this process: a new one takes seconds to begin."""
     out, err, code = StringIO(), StringIO(), 0
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    handlers = {number: signal.getsignal(number) for number in SIGNALS}
     with (
         patch.dict(os.environ, {"COLUMNS": "200", **env}),
         patch.object(sys, "argv", ["colonnade", *args]),

@@ -18,7 +18,8 @@ SLOW = {"client1": 0.8, "client3": 0.5}  # client0 goes over its rows more than 
 # Settings under which an algorithm goes another way or sends something else.
 VARIANTS: dict[str, list[dict[str, object]]] = {
     "cvfl": [
-        {"single": True},
+        {"single": True, "average": 5},
+        {"average": 5, "slow": 0.5},
         {"asynchronous": False, "synchronous": "mean"},
         {"q": "auto", "slow": 0.5, "label_split": "classes", "active": 3, "wire": "int8"},
         {"stale": True, "deadline": 0.5, "active": 2, "batch": 8, "slow": SLOW},
@@ -42,7 +43,7 @@ VARIANTS: dict[str, list[dict[str, object]]] = {
         {"objective": "autoencoder", "encoder_epochs": 1},
     ],
     "splitnn": [
-        {"missing": "stale", "encoder": [0.5, 8]},
+        {"missing": "stale", "encoder": [0.5, 8], "decorrelate": 0.1},
         {"missing": "buffer", "encoder": [0.5], "wire": "int8"},
         {"combine": "mean", "encoder": Polynomial(degree=3, width=8), "deadline": 0.5},
         {"combine": "weighted", "encoder": [8], "weighted_start": "mean"},

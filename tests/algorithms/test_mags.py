@@ -11,10 +11,11 @@ import msgspec
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from colonnade.algorithms.answers import Answers, metrics
 from colonnade.algorithms.mags import MAGS, MAGSSettings
+from colonnade.algorithms.mags_models import drawn, narrowed
 from colonnade.data import DataSpec, VerticalData, from_arrays, load
 from colonnade.errors import InputError
 from colonnade.experiments.run import build, drive, per_prediction
@@ -524,3 +525,19 @@ def test_proposition_3_on_a_grid_devices_agree_on_a_weighted_mean(few: VerticalD
     assert torch.allclose(after, (degrees[0] / degrees.sum()).expand(16), atol=1e-4)  # 3 of 64
     gap = 2**0.5 * (after - 1 / 16).abs().min()
     assert gap > 0.02 > radius**200 * 4 * 8**0.5
+
+
+def test_a_head_of_a_large_grid_is_drawn_for_its_neighbours_with_the_same_spread() -> None:
+    """What 4,096 devices cost would otherwise grow with their square."""
+    group, width, senders = 1000, 4, [3, 7, 500]
+    assert drawn(senders, group) == len(senders)
+    torch.manual_seed(0)
+    layer = narrowed(nn.Linear(len(senders) * width, 64), senders, width, group)
+    bound = (group * width) ** -0.5  # of a layer for all members, by torch's usual draw
+    assert layer.weight.shape == (64, len(senders) * width)
+    for parameter in layer.parameters():
+        assert 0.95 * bound < float(parameter.detach().abs().max()) <= bound
+    assert drawn(senders, 16) == 16  # a small one is drawn whole, and cut to the same numbers
+    whole = nn.Linear(16 * width, 64)
+    cut = narrowed(whole, [3, 7], width, 16)
+    assert torch.equal(cut.weight, whole.weight[:, [*range(12, 16), *range(28, 32)]])

@@ -11,12 +11,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from colonnade.algorithms.splitnn import SplitNNSettings
 from colonnade.algorithms.vafl import VAFLSettings
 from colonnade.data import DataSpec, VerticalData, load
 from colonnade.errors import InputError
 from colonnade.experiments.run import build, drive
 from colonnade.learning.models import make_encoder, make_head
-from colonnade.learning.settings import Polynomial
+from colonnade.learning.settings import Polynomial, Settings
 from colonnade.testing.engines import difference, live, over_zenoh, projected, stacked
 from colonnade.testing.kit import same_run
 
@@ -90,3 +91,12 @@ def test_a_mean_needs_embeddings_of_one_width() -> None:
     wine = load(DataSpec(dataset="wine", parties=3), seed=0)
     with pytest.raises(InputError, match="combine = 'mean': needs embeddings of one width"):
         build(vafl(combine="mean", encoder=[0.6]), wine, 0)
+
+
+def test_vfb2_with_one_label_holder_trains_what_split_learning_with_a_sum_trains() -> None:
+    data = load(DataSpec(dataset="digits", rows=200), seed=0)
+    one = stacked(Settings(name="vfb2", algorithm="vfb2", epochs=2), data)
+    sums = SplitNNSettings(name="sum", algorithm="splitnn", combine="sum", epochs=2)
+    other = stacked(sums, data)
+    assert difference(one, dict.fromkeys(one.weights, other)) == 0
+    assert one.metrics == other.metrics

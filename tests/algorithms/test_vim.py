@@ -87,7 +87,7 @@ def test_one_round_is_the_papers(digits: VerticalData, residual: str) -> None:
     hs = [encode(x, weights) for x, weights in zip(xs, encoders, strict=True)]
     old = [h @ W for h, W in zip(hs, heads, strict=True)]
     total = torch.stack(old).sum(0)
-    z = algorithm.nearest(total[None], part.y, rho, total[None])[0]
+    z = algorithm.proximal(total[None], part.y, rho, total[None])[0]
     duals = rho * (total - z)
     pull = (duals + rho * (total - z)) / len(z)  # of the heads' objective, by the logits
     new_heads = [W - rate * (h.T @ pull + decay * W) for h, W in zip(hs, heads, strict=True)]

@@ -20,6 +20,8 @@ from colonnade.learning.checkpoint import Checkpoint
 from colonnade.learning.settings import Settings
 from colonnade.network import Delays
 from colonnade.network.faults import Communication, Device, Fault
+from colonnade.privacy.hiding import Hide
+from colonnade.privacy.label_noise import LabelPrivacy
 from colonnade.privacy.noise import Noise
 from colonnade.testing.engines import live, stacked
 from colonnade.testing.pretended import MixedDevices, pretended_cuda
@@ -32,7 +34,8 @@ CASES: list[tuple[str, dict[str, Any], Fault]] = [
     *((name, {}, PARTIES) for name in registry()),
     ("splitnn", NOISE, LINKS),
     ("mags", NOISE, LINKS),
-    ("splitnn", {"hide_labels": 1.0}, LINKS),
+    ("splitnn", {"hide_labels": 1.0, "label_privacy": LabelPrivacy(epsilon=1.0)}, LINKS),
+    ("vim", {"label_privacy": LabelPrivacy(epsilon=1.0, how="alibi")}, LINKS),
 ]
 OTHER_GOALS = [DataSpec(dataset="diabetes"), DataSpec(dataset="wine", weights="balanced")]
 
@@ -56,6 +59,14 @@ def test_a_method_computes_on_one_device_and_as_on_the_cpu(
     given = {**BRIEF.get(name, {}), "epochs": 1, "batch": 32, **keys}
     method = registry()[name].settings(name=name, algorithm=name, **given)
     compare(method, load(DataSpec(dataset="digits", rows=60), seed=0), fault)
+
+
+def test_gradients_of_two_classes_are_hidden_on_one_device() -> None:
+    hide = Hide(how="marvell", strength=1.0)
+    method = registry()["splitnn"].settings(
+        name="x", algorithm="splitnn", epochs=1, hide_labels=hide
+    )
+    compare(method, load(DataSpec(dataset="breast_cancer", rows=60), seed=0), LINKS)
 
 
 @pytest.mark.parametrize("spec", OTHER_GOALS, ids=lambda spec: spec.dataset)

@@ -360,3 +360,22 @@ def _sum(stack: Stack, x: Tensor) -> Tensor:
     eager = Stack([mlp([6, 5, 4])], Optimizer())
     eager.restore(stack.snapshot())
     return eager(x).sum()
+
+
+def test_a_stack_follows_its_twin_as_a_running_mean_where_it_is_told_to() -> None:
+    modules = [nn.Linear(3, 2), nn.Linear(4, 2), nn.Linear(3, 2)]  # two cohorts
+    mean = Stack(modules, Optimizer("sgd", 1.0), input_widths=[3, 4, 3])
+    learning, where = mean.twin(), torch.tensor([True, True, False])
+    first = [mean.member_state(i)["bias"].clone() for i in range(3)]
+    expected = [value.clone() for value in first]
+    for step in range(1, 40):
+        for i in range(3):
+            state = {name: value + 1 for name, value in learning.member_state(i).items()}
+            learning.load_member_state(i, state)
+        mean.follow(learning, 3, where)
+        for i in range(2):
+            newest = first[i] + step
+            expected[i] += (newest - expected[i]) / min(3, 1 + step / 10)
+    for i in range(3):
+        assert torch.allclose(mean.member_state(i)["bias"], expected[i], atol=1e-5)
+    assert torch.allclose(learning.member_state(2)["bias"], first[2] + 39), "learns by itself"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+from tests.browser import CHROMIUM, NODE, browse, serving
 from typer.testing import CliRunner
 
 from colonnade.cli import app, main
@@ -14,6 +15,7 @@ from colonnade.federation.asking import predictions
 from colonnade.federation.member.local_files import prepare
 from colonnade.federation.member.local_processes import Local, running
 from colonnade.federation.member.stage import Stage
+from colonnade.watch.finding import source_of
 
 FEDERATION = """
 name = "devices"
@@ -59,3 +61,17 @@ def test_answers_keep_coming_while_devices_are_killed(tmp_path: Path) -> None:
         result = CliRunner().invoke(app, ["predict", str(folder), "--ids", "1,2,3"])
         assert result.exit_code == 0
         assert len(result.stdout.strip().splitlines()) == 4
+        for watched in (folder, folder / "client2.toml") if CHROMIUM else ():
+            assert sorted(drawn(watched, tmp_path)) == ["down", "down", "up", "up"]
+
+
+def drawn(watched: Path, folder: Path) -> list[str]:
+    """The states of the parties on the live page, as a browser draws them. Whoever watches by a
+    party file asks the others first."""
+    source, limit = source_of(watched), time.monotonic() + 30
+    while [party.state for party in source.snapshot().trainings[0].parties].count("up") < 2:
+        assert time.monotonic() < limit, "the parties were not asked"
+        time.sleep(0.05)
+    with serving(source) as server:
+        options = ("--dump-dom", "--virtual-time-budget=3000")
+        return NODE.findall(browse(server.address, folder / watched.stem, *options).decode())

@@ -33,6 +33,7 @@ class Centralised(Algorithm):
     name = "centralised"
     settings = CentralisedSettings
     pooled = True
+    takes_partial_rows = True  # what nobody has are average columns
     centre = LabelHolder("owner")
 
     @cached_property

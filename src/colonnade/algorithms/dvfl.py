@@ -36,7 +36,7 @@ from colonnade.learning import (
     Value,
     at_least,
 )
-from colonnade.network import ALL, EVERYONE, LATEST, Inbox, Network, Register, local
+from colonnade.network import ALL, EVERYONE, LATEST, Inbox, Network, Register, local, locally
 
 RATES = {"clients": 2e-3, "aggregators": 2e-3, "owner": 8e-2}
 MAKE_UP = 3  # steps more in a round, for an aggregator that missed some
@@ -180,9 +180,9 @@ class DVFL(Algorithm):
             if talking and batch.aligned:
                 await self.communicate(net, self.encoders.encode(x), len(batch.rows))
             if talking and self.newest.value is not None:
-                self.compressors.learn(self.newest.value, net.round)
+                locally(net.check_loss, self.compressors.learn(self.newest.value, net.round))
             self.steps["done"] += talking and self.heard_all
-            self.encoders.learn(x, net.round, rows)
+            locally(net.check_loss, self.encoders.learn(x, net.round, rows))
 
     async def communicate(self, net: Network, h: Tensor, rows: int) -> None:
         """Clients write their registers; aggregators read them and remember."""
@@ -206,7 +206,7 @@ class DVFL(Algorithm):
             per_epoch = self.local_batches.per_epoch
             missed = self.epochs_heard * per_epoch + t - self.steps["done"]
             again = self.replay.read(t - self.rounds_of_replay)
-            self.compressors.learn(again, net.round, where=up)
+            locally(net.check_loss, self.compressors.learn(again, net.round, where=up))
             for i in range(min(missed, MAKE_UP)):
                 newest = -1 - (MAKE_UP * t + i) % per_epoch
                 self.compressors.learn(self.replay.read(newest), net.round, where=up)

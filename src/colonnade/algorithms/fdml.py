@@ -25,6 +25,7 @@ class FDMLSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 class FDML(Algorithm):
     name = "fdml"
+    takes_partial_rows = True
     settings = FDMLSettings
     set: FDMLSettings
     clients = Columns()

@@ -167,6 +167,7 @@ class FedVS(Algorithm):
             models = await self.share_models(net, self.rounded(net.round), self.stand_in)
             inbox = await self.answers(net, self.of_train.shares.value, batch.coded, models)
             mean, enough, counted = self.opened(net, inbox, batch.places)
+            net.derived(mean, "opened sum", self.clients, self.server)
             able = net.alive(self.server) & enough  # [server]
             batch.loss, gradient = self.head.learn(mean, batch.y, self.loss, able)
             back = await net.send(gradient, self.gradient, len(batch), where=able)

@@ -99,7 +99,7 @@ class MAGS(Leaderless):
         width="models.width",
         kind="encoding",
     )
-    gradient = encoding.back("how a loss changes with an encoding")
+    gradient = encoding.back("how a loss changes with an encoding", labels=True)
     deep_gradient = deep_encoding.back(
         "how a loss changes with an encoding of encodings", kind="gradient"
     )

@@ -66,6 +66,7 @@ class SplitNNSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields
 
 class SplitNN(Algorithm):
     name = "splitnn"
+    takes_partial_rows = True
     settings = SplitNNSettings
     set: SplitNNSettings
     clients = Columns()

@@ -25,6 +25,7 @@ from colonnade.network import Network
 
 class VFB2(Algorithm):
     name = "vfb2"
+    takes_partial_rows = True
     clients = Columns()
     server = LabelHolder("aggregator")
     embedding = Exchange(

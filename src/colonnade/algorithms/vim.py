@@ -73,10 +73,20 @@ class VIMSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=Tru
                 f'residual = "{self.residual}": says what clients are told by ADMM; leave it out '
                 'with solver = "sgd"'
             )
-        if self.hide_labels and self.solver != "sgd":
+        if self.hiding and self.solver != "sgd":
             raise InputError(
                 f'hide_labels: solver = "{self.solver}" tells clients the dual variables of single '
                 'rows, which are their labels; leave it out, or take solver = "sgd"'
+            )
+        if task.partial and self.solver != "sgd":
+            raise InputError(
+                f'solver = "{self.solver}": tells clients what their share of every row should be, '
+                'also of rows that they lack; with partial rows, take solver = "sgd"'
+            )
+        if self.decorrelate and self.solver == "admm-j":
+            raise InputError(
+                'decorrelate: solver = "admm-j" sends no embeddings, only logits; leave it out, or '
+                "take another solver"
             )
         if not task.classes and self.residual in ("new", "old"):
             raise InputError(
@@ -87,6 +97,7 @@ class VIMSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 class VIM(Algorithm):
     name = "vim"
+    takes_partial_rows = True  # with the solver sgd
     settings = VIMSettings
     set: VIMSettings
     clients = Columns()
@@ -133,7 +144,6 @@ class VIM(Algorithm):
         rows = torch.zeros(len(net.here(self.server)), self.task.rows["train"], d_c)
         self.z = self.keeps(net, "auxiliary", self.server, Table(rows))
         self.duals = self.keeps(net, "dual", self.server, Table(rows.clone()))
-        self.nearest = locally(self.task.goal.training_proximal, self.data.train.y)
         self.rho = s.rho / (len(self.clients) if self.residual == "shared" else 1)  # on the sum
         self.on_sum = partial(lagrangian, rho=self.rho)
         self.on_logits = partial(lagrangian, rho=s.rho)
@@ -191,7 +201,8 @@ class VIM(Algorithm):
             rows, used = 2 * len(batch) + self.width, inbox.arrived & able[:, None]
             back = await net.send(guidance, self.guidance, rows, where=used)
             for _ in range(self.set.tau):
-                self.encoders.fit(batch.x, back.total(), self.on_embeddings, back.any)  # 10
+                loss = self.encoders.fit(batch.x, back.total(), self.on_embeddings, back.any)  # 10
+                locally(net.check_loss, loss)
 
     async def admm_j(self, net: Network) -> None:
         """Algorithm 3."""
@@ -206,7 +217,8 @@ class VIM(Algorithm):
             for _ in range(self.set.tau):
                 h = self.encoders(batch.x)
                 told = torch.cat([back.total(), self.steady(h)], 1)
-                self.heads.fit(h, told, self.on_steady_logits, back.any)  # 19
+                loss = self.heads.fit(h, told, self.on_steady_logits, back.any)  # 19
+                locally(net.check_loss, loss)
                 _, _, gradient = self.heads.derivatives(h, back.total(), self.on_logits)
                 self.encoders.backward(h, gradient, back.any)  # 20
 
@@ -222,7 +234,7 @@ class VIM(Algorithm):
         """z and λ of these rows, given the sum of the clients' logits. [server, rows, d_c] each"""
         rho, duals = self.rho, self.duals.read(rows)
         # −λᵀz + ρ/2 |logits − z|² is ρ/2 |logits + λ/ρ − z|² and something without z.
-        z = self.nearest(logits + duals / rho, y, rho, self.z.read(rows))
+        z = self.proximal(logits + duals / rho, y, rho, self.z.read(rows))
         duals = duals + rho * (logits - z)
         self.z.write_where(rows, z, able)
         self.duals.write_where(rows, duals, able)

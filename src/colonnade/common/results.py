@@ -38,7 +38,8 @@ class Result(msgspec.Struct, frozen=True):
     metrics: dict[str, float | None]  # None: not a number, the run diverged
     cost: dict[str, float | int | None]
     notes: tuple[str, ...] = ()  # about the data (a subset) and what the method chose by itself
-    # With noise: epsilon (None: infinite), delta, sigma, clip, and how often a row left.
+    # With noise: epsilon (None: infinite), delta, sigma, clip, and how often a row left. With
+    # label_privacy: label_epsilon.
     privacy: dict[str, float | int | None] = {}
     data: str = ""  # fingerprint of the rows, in a simulation
 

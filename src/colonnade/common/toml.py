@@ -62,7 +62,13 @@ def _complaint(value: Any, hint: Any, where: str) -> str:
             return f"{place}: missing"
         if not _fits(inner, inner_hint):
             return _complaint(inner, inner_hint, place)
-    return f"{where}: expected {_words(hint)}, not {_shown(value)}"
+    return f"{where}: expected {_words(hint)}, not {_shown(value)}{_example(hint, where)}"
+
+
+def _example(hint: Any, where: str) -> str:
+    """What may be written instead, where a type names an example."""
+    examples = [kind.example for kind in _alternatives(hint) if hasattr(kind, "example")]
+    return f"; e.g. {where.rpartition('.')[2]} = {examples[0]}" if examples else ""
 
 
 def _parts(value: Any, hint: Any, where: str) -> Iterator[tuple[Any, Any, str]]:
@@ -148,11 +154,17 @@ def prefixed(where: str, call: Callable[[], T]) -> T:
 
 
 def placed(spec: Spec, folder: Path | None) -> Spec:
-    """The struct with its `path`, if it has one, taken relative to the folder."""
-    path = getattr(spec, "path", None)
+    """The struct with its `path`, and the files that it attaches, if it has any, taken relative to
+    the folder."""
+    path, attach = getattr(spec, "path", None), getattr(spec, "attach", None)
     if path is None or folder is None:
         return spec
-    return msgspec.structs.replace(spec, path=str((folder / Path(path).expanduser()).resolve()))
+
+    def place(name: str) -> str:
+        return str((folder / Path(name).expanduser()).resolve())
+
+    more = {"attach": {name: place(file) for name, file in attach.items()}} if attach else {}
+    return msgspec.structs.replace(spec, path=place(path), **more)
 
 
 def plain(struct: msgspec.Struct) -> Table:

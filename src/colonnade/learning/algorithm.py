@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
+import msgspec
 import safetensors.torch
 import torch
 from torch import Tensor, nn
@@ -34,9 +36,12 @@ from colonnade.learning.declare import (
     Members,
     declared,
 )
+from colonnade.learning.decorrelation import penalty_of
 from colonnade.learning.goal import LABEL, LabelScale, spread
+from colonnade.learning.held_rows import HeldRows
 from colonnade.learning.hidden_labels import HiddenLabels
 from colonnade.learning.models import encoder_widths, make_encoder, make_head
+from colonnade.learning.private_labels import PrivateLabels
 from colonnade.learning.releases import Releases
 from colonnade.learning.settings import Settings
 from colonnade.learning.state import State
@@ -44,13 +49,22 @@ from colonnade.learning.task import Batches, Holding, LocalBatches, Part, Task
 from colonnade.learning.training import DECIDED, DECISION, Training
 from colonnade.models.layers import Loss
 from colonnade.models.optim import Optimizer
+from colonnade.models.proximal import Proximal
 from colonnade.models.stack import Stack
 from colonnade.network import Group, Network, is_absent, locally
+from colonnade.network.inbox import masked
 from colonnade.network.network import World
 from colonnade.network.rounding import Rounding, Wire
+from colonnade.privacy.label_noise import LabelPrivacy
 from colonnade.privacy.noise import ClipRows
 
+ENCODER = "encoder"  # the name of the models whose outputs column holders send
 PREDICT_ROWS = 4096  # rows per exchange when nothing can fail
+# What hides labels, in the order in which it is advised.
+REMEDIES = (
+    ({"hide_labels": 16.0}, "hide_labels = 16 hides most of it"),
+    ({"label_privacy": LabelPrivacy(epsilon=1.0)}, "label_privacy = { epsilon = 1 } bounds it"),
+)
 
 Kept = TypeVar("Kept", bound=State)
 
@@ -74,6 +88,9 @@ class Algorithm(ABC):
     # The label holder is to learn sums over parties only: predictions with and without a party,
     # side by side, would tell it more.
     sums_only: ClassVar[bool] = False
+    # It can do without a column holder for single rows: see held_rows.py. Whoever receives
+    # encodings must hold the labels: only label holders know which rows each party has.
+    takes_partial_rows: ClassVar[bool] = False
     usual_epochs: ClassVar[int] = 60
     stops_early: ClassVar[bool] = True
     control: ClassVar[type[Training]] = Training
@@ -98,12 +115,17 @@ class Algorithm(ABC):
         self.labels_are_told = False  # real parties say which rows they have labels of
         self.course: list[float] = []  # the last test, batch by batch: `goal.by_row` of it
         self.test_curves: Curves | None = None  # of the last test
-        self.loss: Loss = task.goal.training_loss(torch.zeros(0, dtype=torch.int64))
+        none = torch.zeros(0, dtype=torch.int64)
+        self.loss: Loss = task.goal.training_loss(none)
+        self.proximal: Proximal = task.goal.training_proximal(none)
         self.training = self.control(self)
         self.set.check(task)
+        self.held_rows = HeldRows(self) if task.partial else None
         self.releases = None if self.set.noise is None else Releases(self, self.set.noise)
-        hide = self.set.hide_labels
-        self.hidden_labels = HiddenLabels(self, hide) if hide else None
+        hide, private = self.set.hiding, self.set.label_privacy
+        self.hidden_labels = None if hide is None else HiddenLabels(self, hide)
+        self.private_labels = None if private is None else PrivateLabels(self, private)
+        self.penalty = penalty_of(self)  # on encodings
 
     @cached_property
     def groups(self) -> tuple[Group, ...]:
@@ -126,6 +148,10 @@ class Algorithm(ABC):
         if len(found) != 1:
             raise TypeError(f"{type(self).__name__}: declare one {kind.__name__}, not {len(found)}")
         return getattr(self, found[0].name)
+
+    def labelled_by(self, party: str) -> Tensor:
+        """The numbers of the training rows that a party holds labels of, in a simulation."""
+        return torch.arange(self.task.rows["train"] if party in self.labels.parties else 0)
 
     @cached_property
     def decider(self) -> Group:
@@ -168,16 +194,33 @@ class Algorithm(ABC):
 
     def caution(self) -> str:
         """What whoever starts a training should know before labels leave; "" if nothing."""
-        told = any(exchange.tells_labels for exchange in declared(type(self), Exchange))
-        if not told or self.task.classes != 2 or self.set.hide_labels is not None:
+        decided = self.set.hide_labels is not None or self.set.label_privacy is not None
+        if decided or self.task.classes != 2 or not self.telling_labels:
             return ""
         return (
             f"{self.name}: with two classes, the gradients tell every column holder the label of "
-            "each training row. hide_labels = 16 hides most of it, hide_labels = 0 ends this "
-            "warning; `colonnade audit` measures it"
+            f"each training row. {self._remedy()}, hide_labels = 0 ends this warning; `colonnade "
+            "audit` measures it"
         )
 
+    def _remedy(self) -> str:
+        """The key that hides labels and that this method takes with these settings."""
+        for more, remedy in REMEDIES:
+            with suppress(InputError):
+                type(self)(msgspec.structs.replace(self.set, **more), self.task)
+                return remedy
+        return "only with aggregators = 1 can that be hidden"
+
     # -- what it can use --------------------------------------------------------------------------
+
+    @cached_property
+    def telling_labels(self) -> tuple[Exchange, ...]:
+        """The exchanges by which column holders that have no labels are told of those of single
+        rows."""
+        if set(self.columns.parties) <= set(self.labels.parties) and not self.led:
+            return ()
+        told = declared(type(self), Exchange)
+        return tuple(exchange for exchange in told if exchange.tells_labels)
 
     def world(self, **facts: Any) -> World:
         """The federation of this algorithm; `facts`: topology, fault, delays."""
@@ -191,8 +234,9 @@ class Algorithm(ABC):
         self._keep_residuals(net)
         if self.releases is not None:
             self.releases.join(net)
-        if self.hidden_labels is not None:
-            self.hidden_labels.join(net)
+        for labels in (self.hidden_labels, self.private_labels):
+            if labels is not None:
+                labels.join(net)
         if not self.task.classes:
             self._scale_labels(net)
 
@@ -211,6 +255,24 @@ class Algorithm(ABC):
     def _look_at_labels(self, y: Tensor) -> None:
         """Classes may be weighted by how often they occur."""
         self.loss = self.task.goal.training_loss(y)
+        self.proximal = self.task.goal.training_proximal(y)
+
+    def labels_to_learn(self) -> Any:
+        """As the training begins: of each training row what is learnt, where the labels are.
+        [rows], or with `label_privacy` [rows, classes]"""
+        private, hidden = self.private_labels, self.hidden_labels
+        y = private.begin() if private is not None else locally(self.scaled, self.data.train.y)
+        if hidden is not None:
+            locally(hidden.begin, y)
+        if private is not None or hidden is not None:
+            # Their noise must be on the disk before anybody is told anything that it is in.
+            locally(lambda _: self.training.write_checkpoint(), y)
+        return y
+
+    def privacy(self) -> dict[str, Any]:
+        """For the results: what differential privacy the noise of a training gives."""
+        found: dict[str, Any] = {} if self.releases is None else self.releases.facts()
+        return found if self.private_labels is None else found | self.private_labels.facts()
 
     def _scale_labels(self, net: Network) -> None:
         """Each label holder keeps mean and scale of its number labels like a model: in checkpoints,
@@ -262,6 +324,7 @@ class Algorithm(ABC):
             up_alone=lambda place: net.running.alive(group.only(place)),
             places=here,
             compile=self.set.compile,
+            penalty=self.penalty if name == ENCODER else None,
         )
         self.stacks[name] = (group, stack)
         return stack
@@ -279,7 +342,7 @@ class Algorithm(ABC):
                 encoder = nn.Sequential(encoder, nn.Linear(self.embedding_widths[i], width))
             return self.clipping(encoder)
 
-        return self.stack(net, "encoder", clients, make, input_widths=task.widths, **overrides)
+        return self.stack(net, ENCODER, clients, make, input_widths=task.widths, **overrides)
 
     def clipping(self, encoder: nn.Module) -> nn.Module:
         """With `noise`, an encoder that clips by itself what `send` would clip: so the gradients
@@ -395,9 +458,12 @@ class Algorithm(ABC):
 
     def embed(self, part: Part) -> Tensor | None:
         """What the column holders here tell of rows [column holders here, rows, width], as far as
-        others ever see it; None where nobody does."""
-        known = self.stacks.get("encoder")
-        return None if known is None else known[1].predict(part.x)
+        others ever see it; None where nobody does. Zeros for a row that its holder lacks."""
+        known = self.stacks.get(ENCODER)
+        if known is None:
+            return None
+        found = known[1].predict(part.x)
+        return found if part.held is None else masked(found, part.held[known[1].places])
 
     def importance(self, net: Network) -> dict[str, float] | None:
         """How much the trained model itself makes of each column holder, by party, such as the norm

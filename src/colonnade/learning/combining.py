@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from colonnade.network import Inbox, local
+from colonnade.network.inbox import over
 
 How = Literal["concat", "mean", "sum", "max"]
 
@@ -24,16 +25,16 @@ class Combined:
 
 @local
 def combine(inbox: Inbox, how: How = "concat") -> Combined:
-    """What did not come counts as zeros, side by side or in a sum; a mean and a maximum are over
-    what came."""
+    """What did not come, and a row that its sender lacks, counts as zeros, side by side or in a
+    sum; a mean and a maximum are over what came."""
     match how:
         case "concat":
             return Combined(inbox.concat(), inbox.split)
         case "sum":
             return Combined(inbox.total(), lambda g: _to_all(g, inbox))
         case "mean":
-            count = inbox.arrived.sum(1).clamp(min=1)
-            return Combined(inbox.mean(), lambda g: _to_all(g / count[:, None, None], inbox))
+            count = inbox.present.sum(1).clamp(min=1)
+            return Combined(inbox.mean(), lambda g: _to_all(g / over(count, g), inbox))
         case "max":
             largest, winner = inbox.maximum()
             slots = torch.arange(inbox.arrived.shape[1])[None, :, None, None]

@@ -156,10 +156,12 @@ class Exchange:
         self.tells_labels = told if labels is None else labels
         self.name = ""
 
-    def back(self, what: str, *, each: bool = True, kind: str = "") -> Exchange:
+    def back(
+        self, what: str, *, each: bool = True, kind: str = "", labels: bool | None = None
+    ) -> Exchange:
         """The exchange that answers this one: the other way round, of the same widths and the same
         number type. Usually each sender of the first is told something of its own."""
-        facts = {**self.facts, "each": each}
+        facts = {**self.facts, "each": each, "labels": labels}
         return Exchange(self.dst, self.src, what, width=self.width, kind=kind, **facts)
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -183,6 +185,7 @@ class Exchange:
         gate = algorithm.releases if self.encodes else hidden
         rounding = None if self.exact else algorithm.rounding
         again = rounding is not None and rounding.wire == "int8" and self.repeated
+        of_rows = self.encodes or (self.tells_labels and isinstance(self.dst, Columns))
         channel = Channel(
             src,
             dst,
@@ -192,6 +195,7 @@ class Exchange:
             columns=self.columns,
             rounding=rounding,
             residuals=Residuals(rounding) if rounding is not None and again else None,
+            row_gate=algorithm.held_rows if of_rows else None,
             **self.facts,
         )
         vars(algorithm)[self.name] = channel  # found there from now on

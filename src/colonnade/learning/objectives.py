@@ -28,7 +28,7 @@ from colonnade.learning.models import encoder_widths, make_decoder, make_encoder
 from colonnade.learning.state import Numbers, Table
 from colonnade.learning.task import Holding, LocalBatches, Task, pad_stack
 from colonnade.models.stack import Stack
-from colonnade.network import Group, Network, local
+from colonnade.network import Group, Network, local, locally
 
 if TYPE_CHECKING:
     from colonnade.learning.algorithm import Algorithm
@@ -101,7 +101,7 @@ class Objective(ABC):
         """Every member learns by itself, on its own columns; nothing is sent."""
         async for batch in net.rounds(batches):
             x, rows = data.alone(batch)
-            self.learn(x, net.round, rows)
+            locally(net.check_loss, self.learn(x, net.round, rows))
 
     @abstractmethod
     def encode(self, x: Tensor) -> Tensor:
@@ -110,10 +110,10 @@ class Objective(ABC):
     @abstractmethod
     def learn(
         self, x: Tensor, round: int, rows: Tensor = NO_ROWS, where: Tensor | None = None
-    ) -> None:
+    ) -> Tensor:
         """One step for the members where `where` is True; without it, for those that are up.
-        `rows`: the numbers of the rows of x, for an objective that keeps something for each row;
-        `round`: the number of the step, for its randomness."""
+        Returns the loss of each member here. `rows`: the numbers of the rows of x, for an objective
+        that keeps something for each row; `round`: the number of the step, for its randomness."""
 
     def predict(self, x: Tensor) -> Tensor:
         return self.encoders.predict(x)
@@ -141,11 +141,12 @@ class Autoencoder(Objective):
 
     def learn(
         self, x: Tensor, round: int, rows: Tensor = NO_ROWS, where: Tensor | None = None
-    ) -> None:
+    ) -> Tensor:
         h = self._encoded[1] if self._encoded[0] is x else self.encoders(x)
         self._encoded = (None, None)
-        _, gradient = self.helpers.learn(h, x, self.reconstruction, where)
+        loss, gradient = self.helpers.learn(h, x, self.reconstruction, where)
         self.encoders.backward(h, gradient, where)
+        return loss
 
     def reconstruction(self, output: Tensor, x: Tensor) -> Tensor:
         """Mean squared error over each member's own inputs, without padding. [members here]"""
@@ -170,10 +171,11 @@ class TwoViews(Objective):
 
     def learn(
         self, x: Tensor, round: int, rows: Tensor = NO_ROWS, where: Tensor | None = None
-    ) -> None:
+    ) -> Tensor:
         h = self.encoders(self.views(x, round))  # [members here, 2 · rows, width]
-        _, gradient = self.helpers.learn(h, h, self.disagreement, where)
+        loss, gradient = self.helpers.learn(h, h, self.disagreement, where)
         self.encoders.backward(h, gradient, where)
+        return loss
 
     @local
     def views(self, x: Tensor, round: int) -> Tensor:
@@ -250,15 +252,16 @@ class NoiseTargets(Objective):
 
     def learn(
         self, x: Tensor, round: int, rows: Tensor = NO_ROWS, where: Tensor | None = None
-    ) -> None:
+    ) -> Tensor:
         epoch = self.rows["seen"] // self.per_epoch
         self.rows["seen"] += len(rows)
         h, where = self.encoders(x), self.encoders.stepping(where)
         if epoch % REASSIGN == 0:
             self.reassign(h, where, rows)
         target = self.targets.read(rows)
-        _, gradient = self.helpers.learn(h, target, distance, where)
+        loss, gradient = self.helpers.learn(h, target, distance, where)
         self.encoders.backward(h, gradient, where)
+        return loss
 
     @local
     def reassign(self, h: Tensor, where: Tensor, rows: Tensor) -> None:

@@ -14,6 +14,8 @@ from colonnade.common.devices import DeviceName, chosen
 from colonnade.errors import InputError
 from colonnade.learning.task import Task
 from colonnade.network.rounding import Wire
+from colonnade.privacy.hiding import Hide
+from colonnade.privacy.label_noise import LabelPrivacy
 from colonnade.privacy.noise import Noise
 
 
@@ -90,9 +92,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     ] = None
     head: Annotated[list[int] | None, WIDTHS] = None
     noise: Noise | None = None  # on the encodings of rows that column holders send
-    # Noise on the gradients that column holders are told, in units of what tells the labels. 0: no
-    # noise, and no warning that two classes are told.
-    hide_labels: Annotated[float | None, at_least(0)] = None
+    # Noise on the gradients that column holders are told; a number is the strength of the form
+    # "shape". 0: no noise, and no warning that two classes are told.
+    hide_labels: float | Hide | None = None
+    label_privacy: LabelPrivacy | None = None  # noise on the training labels, once
+    # Weight of the correlation between columns and encodings, in what column holders minimise.
+    decorrelate: Annotated[float | None, at_least(0)] = None
     wire: Wire | None = None  # encodings, gradients and models are rounded to this when they leave
     device: DeviceName = "cpu"  # where the models, the batches and the masks are
     compile: bool = False
@@ -102,6 +107,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     at_inference: ClassVar[tuple[str, ...]] = ()
     polynomials: ClassVar[bool] = False  # whether encoders may be polynomials
     own_head: ClassVar[bool] = True  # whether the label holder has a head that `head` describes
+
+    @property
+    def hiding(self) -> Hide | None:
+        """How gradients are to hide labels; None: not at all."""
+        asked = self.hide_labels
+        hide = asked if isinstance(asked, Hide | None) else Hide(strength=asked)
+        return None if hide is None or hide.strength == 0 else hide
 
     def resolved(self) -> Settings:
         """With short names written out as what they stand for."""
@@ -135,6 +147,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             raise InputError("encoder = []: expected at least one width")
         if self.noise is not None:
             self.noise.check()
+        if self.hiding is not None:
+            self.hiding.check(task.classes)
+        if self.label_privacy is not None:
+            self.label_privacy.check()
         chosen(self.device)
 
 

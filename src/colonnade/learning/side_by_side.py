@@ -92,14 +92,17 @@ class Leads:
 
 @dataclass
 class Paces:
-    """Who led when, in a training by programs side by side, as far as this process has seen it."""
+    """Who led when, in a training by programs side by side, as far as the parties here have seen
+    it."""
 
     first: list[Led] = field(default_factory=list)
     leads: dict[tuple[int, str], Leads] = field(default_factory=dict)
+    before: float = 0.0  # seconds of the training that are not on the network's clock
 
     def add(self, epoch: int, one: Led) -> None:
         if len(self.first) < FIRST:
-            self.first.append(one)
+            began, ended = self.before + one.began, self.before + one.ended
+            self.first.append(replace(one, began=began, ended=ended))
         leads = self.leads.setdefault((epoch, one.party), Leads(epoch, one.party))
         leads.rounds += 1
         leads.others += one.others
@@ -156,16 +159,20 @@ class Turn(Batch):
             locally(net.check_loss, loss)
         decides = bool(net.here(counter))
         await net.meet()
-        for program, _, _ in losses:
-            party, others = epoch.programs[program].party, epoch.done - self.before
-            epoch.training.paces.add(epoch.epoch + 1, Led(party, self.began, net.now, others))
         if decides and self.once("count"):
-            epoch.count(losses)
+            self._count(epoch, losses)
         verdict: Any = torch.tensor([float(epoch.ends(self))]) if decides else ABSENT
         told = await net.agree(verdict, counter, 1, CLOSED)
         if not decides and self.once("count"):
-            epoch.count(losses)
+            self._count(epoch, losses)
         self.over = bool(told[0])
+
+    def _count(self, epoch: Epoch, losses: Sequence[tuple[int, Any, Group]]) -> None:
+        others = epoch.done - self.before
+        for program, _, _ in losses:
+            one = Led(epoch.programs[program].party, self.began, self.net.now, others)
+            epoch.training.paces.add(epoch.epoch + 1, one)
+        epoch.count(losses)
 
 
 @dataclass

@@ -17,7 +17,7 @@ from colonnade.common.seeds import seed_of, torch_stream
 from colonnade.data.partition import Rows, VerticalData
 from colonnade.data.stored import StoredRows, StoredStack
 from colonnade.learning.goal import Goal, goal_of
-from colonnade.network import ABSENT, Delays, Group, Network
+from colonnade.network import ABSENT, Delays, Group, Network, is_absent
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,7 @@ class Task:
     metric: str | None = None  # that the user chose to decide; None: the usual one of the goal
     weights: Weights | None = None  # of classes
     delays: Delays = field(default_factory=Delays)  # as configured for a simulation
+    partial: bool = False  # column holders may lack some of the rows
 
     @cached_property
     def goal(self) -> Goal:
@@ -61,6 +62,7 @@ class Task:
             metric=data.metric,
             weights=data.weights,
             delays=delays or Delays(),
+            partial=data.partial,
         )
 
 
@@ -90,6 +92,13 @@ class Batch:
         standardised."""
         assert self.part is not None
         return self.part.y.index_select(0, self.rows)
+
+    @property
+    def held(self) -> Tensor | None:
+        """Which of the rows each column holder has, as far as it is known here; None: all. [column
+        holders, rows] bool"""
+        known = None if self.part is None else self.part.held
+        return None if known is None else known.index_select(1, self.rows)
 
 
 @dataclass(frozen=True)
@@ -174,6 +183,14 @@ class Part:
     y: Any  # [rows] where the labels are, else absent
     rows: int
     asker: int = 0  # which of the label holders wants to know, where there are several
+    held: Tensor | None = None  # see `Batch.held`
+
+    def only(self, rows: Tensor) -> Part:
+        """Some of the rows, as far as they are here."""
+        x = self.x if is_absent(self.x) else self.x.index_select(1, rows)
+        y = self.y if is_absent(self.y) else self.y.index_select(0, rows)
+        held = None if self.held is None else self.held.index_select(1, rows)
+        return Part(x, y, len(rows), self.asker, held)
 
     def in_order(self, size: int) -> InOrder:
         return InOrder(self, size)
@@ -235,7 +252,18 @@ def _part(net: Network, rows: Rows, columns: Group, labels: Group, pooled: bool)
     width = max(x.shape[1] for x in rows.x)
     mine = [torch.cat(rows.x, 1)] if pooled and here else [rows.x[i] for i in here]
     x = _stack(mine, None if pooled else width) if mine else ABSENT
-    return Part(x, to_device(rows.y) if net.here(labels) else ABSENT, len(rows))
+    y = to_device(rows.y) if net.here(labels) else ABSENT
+    return Part(x, y, len(rows), held=_known_held(net, rows.held, columns, labels))
+
+
+def _known_held(net: Network, held: Tensor | None, columns: Group, labels: Group) -> Tensor | None:
+    """A label holder knows which rows each column holder has, a column holder those of its own."""
+    if held is None or net.here(labels):
+        return held if held is None else to_device(held)
+    here = list(net.here(columns))
+    known = torch.ones_like(held)
+    known[here] = held[here]
+    return to_device(known)
 
 
 def _first(x: Tensor | StoredRows, count: int) -> Tensor | StoredRows:

@@ -56,6 +56,16 @@ class Cohort:
         one.buffers = {name: value[k : k + 1] for name, value in self.buffers.items()}
         return one
 
+    def twin(self) -> Cohort:
+        """The same models, with parameters, buffers and randomness of their own."""
+        other = copy.copy(self)
+        other.parameters = {
+            name: value.detach().clone().requires_grad_() for name, value in self.parameters.items()
+        }
+        other.buffers = {name: value.clone() for name, value in self.buffers.items()}
+        other.streams = [stream.clone_state() for stream in self.streams]
+        return other
+
     def forward(self, parameters: dict[str, Tensor], x: Tensor, training: bool) -> Tensor:
         if self.width is not None and x.shape[-1] != self.width:
             x = x[..., : self.width]

@@ -190,6 +190,12 @@ def cross_entropy(logits: Tensor, labels: Tensor, weights: Tensor | None = None)
     return losses.view(members, rows).mean(1)
 
 
+def evidence_loss(logits: Tensor, evidence: Tensor) -> Tensor:
+    """Minus the logarithm of how likely noisy labels are, mean over rows, per member. logits
+    [members, rows, classes], evidence [rows, classes]: the same by class → [members]"""
+    return -(logits.log_softmax(-1) + evidence).logsumexp(-1).mean(1)
+
+
 def number_error(outputs: Tensor, labels: Tensor) -> Tensor:
     """Mean squared error per member. outputs [members, rows, 1], labels [rows] → [members]"""
     return (outputs[..., 0] - labels).square().mean(1)

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-# v [members, rows, outputs], labels [rows], ρ, where to begin → z
+# v [members, rows, outputs], labels [rows] or evidence [rows, outputs], ρ, where to begin → z
 Proximal = Callable[[Tensor, Tensor, float, Tensor], Tensor]
 
 ITERATIONS = 100  # 5 to 10 are usual
@@ -31,6 +31,19 @@ def nearest_logits(
     rhos = v.new_full((len(labels), 1), rho, dtype=torch.float64)
     if weights is not None:
         rhos = rhos / weights[labels].double()[:, None]
+    return _nearest(v, truth, rhos, begin)
+
+
+def nearest_by_evidence(v: Tensor, evidence: Tensor, rho: float, begin: Tensor) -> Tensor:
+    """For labels with noise, `layers.evidence_loss`: the cross entropy with the posterior of each
+    class, whose prior is `begin`, is nowhere below that loss and touches it there."""
+    truth = (begin.double().log_softmax(-1) + evidence.double()).softmax(-1)
+    rhos = v.new_full((v.shape[1], 1), rho, dtype=torch.float64)
+    return _nearest(v, truth, rhos, begin)
+
+
+def _nearest(v: Tensor, truth: Tensor, rhos: Tensor, begin: Tensor) -> Tensor:
+    """truth [..., rows, classes]: probabilities; rhos [rows, 1]"""
     centre, z = v.double(), begin.double()
     for _ in range(ITERATIONS):
         slope, step = _newton(z, centre, truth, rhos)

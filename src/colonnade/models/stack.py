@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import grad_and_value, vjp
+from torch.func import grad, grad_and_value, vjp
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from colonnade.models.cohort import Cohort, alike
@@ -30,6 +30,8 @@ from colonnade.network.inbox import Inbox
 log = logging.getLogger(__name__)
 
 State = list[dict[str, Tensor]]
+# Of the inputs and the outputs of a stack, [members, rows, width] each → [members]
+Penalty = Callable[[Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +68,12 @@ class Stack:
         up_alone: Callable[[int], Tensor | None] = lambda place: None,
         places: Sequence[int] | None = None,
         compile: bool = False,
+        penalty: Penalty | None = None,
     ) -> None:
         """`input_widths`: true widths by member where x is padded. `seeds`: by member, for modules
         that draw random numbers (dropout). `up`: which members are up now; None: all. `places`: of
-        the members here in their group; `up_alone`: whether the one at a place is up now."""
+        the members here in their group; `up_alone`: whether the one at a place is up now.
+        `penalty`: what members add to everything that they minimise."""
         self.members = len(modules)
         self.up, self.up_alone = up, up_alone
         self.places = list(range(self.members) if places is None else places)
@@ -79,7 +83,7 @@ class Stack:
             for index, width in alike(modules, input_widths)
         ]
         self.optimizers = [optimizer.of(list(c.parameters.values())) for c in self.cohorts]
-        self.optimizer = optimizer
+        self.optimizer, self.penalty = optimizer, penalty
         self._order = torch.tensor([i for c in self.cohorts for i in c.index]).argsort()
         self._compile = compile and all(c.can_be_compiled for c in self.cohorts)
         if compile and not self._compile:
@@ -119,6 +123,16 @@ class Stack:
         view._order, view._everyone = torch.zeros(1, dtype=torch.int64), self._everyone[:1]
         view._compiled, view._tapes, view._alone = {}, WeakTensorKeyDictionary(), {}
         return view
+
+    def twin(self) -> Stack:
+        """Another stack of the same models as they are now, with parameters, moments and step
+        counts of its own."""
+        other = copy.copy(self)
+        other.cohorts = [cohort.twin() for cohort in self.cohorts]
+        other.optimizers = [self.optimizer.of(list(c.parameters.values())) for c in other.cohorts]
+        other._compiled, other._tapes, other._alone = {}, WeakTensorKeyDictionary(), {}
+        other._changes = Changes()
+        return other
 
     # -- computing --------------------------------------------------------------------------------
 
@@ -189,9 +203,18 @@ class Stack:
             if changed or not out.requires_grad:
                 out = self._forward(self._state(), tape.x)
             self._again = changed and self._always_the_same
+        if self.penalty is not None:
+            assert tape is not None, "a penalty is on what the stack computed"
+            gradient = gradient + _pull(self.penalty, tape.x, out)
         found = torch.autograd.grad(out, [*self._parameters(), *inputs], gradient)
         self._apply(found[: len(found) - len(inputs)], where)
         return None if x is None else found[-1]
+
+    def _losses(self, state: State, x: Tensor, target: Tensor, loss: Loss) -> Tensor:
+        """Of a local loss. [members here]"""
+        out = self._forward(state, x)
+        losses = loss(out, target)
+        return losses if self.penalty is None else losses + self.penalty(x.detach(), out)
 
     def learn(
         self, x: Tensor, target: Tensor, loss: Loss, where: Tensor | None = None
@@ -203,7 +226,7 @@ class Stack:
         if self._compile:
             return self._compiled_step(self._learn_step, where, x, target, loss)
         x = x.detach().requires_grad_()
-        losses = loss(self._forward(self._state(), x), target)
+        losses = self._losses(self._state(), x, target, loss)
         *gradients, input_gradient = torch.autograd.grad(losses.sum(), [*self._parameters(), x])
         self._apply(tuple(gradients), where)
         return losses.detach(), input_gradient
@@ -213,7 +236,7 @@ class Stack:
         where = self.stepping(where)
         if not self.members or self._compile:
             return self.learn(x, target, loss, where)[0]
-        losses = loss(self._forward(self._state(), x), target)
+        losses = self._losses(self._state(), x, target, loss)
         self._apply(torch.autograd.grad(losses.sum(), self._parameters()), where)
         return losses.detach()
 
@@ -248,8 +271,24 @@ class Stack:
         self._changes.made += 1  # what was computed before is of other parameters
         everyone = bool(where.all())
         for mine, new in zip(self._parameters(), self.cohorts[0].from_row(row), strict=True):
-            chosen = where.view(-1, *[1] * (mine.dim() - 1))
-            mine.copy_(new if everyone else torch.where(chosen, new, mine))
+            mine.copy_(new if everyone else torch.where(_along(where, mine), new, mine))
+
+    @torch.no_grad()
+    def follow(self, twin: Stack, steps: int, where: Tensor) -> None:
+        """Where members are told to, come closer to a twin that has just taken a step: the
+        parameters are a running mean of the twin's, over about so many steps; while there were few,
+        over the newest tenth of them. Statistics (buffers) are the twin's."""
+        if not self.members:
+            return
+        self._changes.made += 1
+        for mine, other, rule in zip(self.cohorts, twin.cohorts, self.optimizers, strict=True):
+            chosen = where[mine.index]
+            rule.steps += chosen
+            share = chosen / (1 + rule.steps / 10).clamp(max=steps)  # [members]
+            for name, value in mine.parameters.items():
+                value.lerp_(other.parameters[name], _along(share.to(value.dtype), value))
+            for name, value in mine.buffers.items():
+                value.copy_(torch.where(_along(chosen, value), other.buffers[name], value))
 
     def squares(self) -> Tensor:
         """The sum of all squared parameters. [members here]"""
@@ -308,7 +347,7 @@ class Stack:
         self, loss: Loss, parameters: State, moments: list[Any], x: Tensor, target: Tensor
     ) -> tuple[Tensor, Tensor]:
         def objective(parameters: State, x: Tensor) -> tuple[Tensor, Tensor]:
-            losses = loss(self._forward(parameters, x), target)
+            losses = self._losses(parameters, x, target, loss)
             return losses.sum(), losses
 
         differentiate = grad_and_value(objective, argnums=(0, 1), has_aux=True)
@@ -319,17 +358,23 @@ class Stack:
     def _backward_step(
         self, parameters: State, moments: list[Any], x: Tensor, gradient: Tensor
     ) -> None:
-        pull = vjp(lambda p: self._forward(p, x), parameters)[1]
-        (gradients,) = pull(gradient)
+        out, pull = vjp(lambda p: self._forward(p, x), parameters)[:2]
+        (gradients,) = pull(self._with_penalty(x, out, gradient))
         self._update(parameters, gradients, moments)
 
     def _pass_back_step(
         self, parameters: State, moments: list[Any], x: Tensor, gradient: Tensor
     ) -> Tensor:
-        pull = vjp(self._forward, parameters, x)[1]
-        gradients, input_gradient = pull(gradient)
+        out, pull = vjp(self._forward, parameters, x)[:2]
+        gradients, input_gradient = pull(self._with_penalty(x, out, gradient))
         self._update(parameters, gradients, moments)
         return input_gradient
+
+    def _with_penalty(self, x: Tensor, out: Tensor, gradient: Tensor) -> Tensor:
+        penalty = self.penalty
+        if penalty is None:
+            return gradient
+        return gradient + grad(lambda out: penalty(x, out).sum())(out)
 
     def _update(self, parameters: State, gradients: State, moments: list[Any]) -> None:
         for p, g, (first, second, rates, chosen) in zip(
@@ -389,6 +434,18 @@ class Stack:
     def restore(self, snapshot: list[dict[str, Tensor]]) -> None:
         for member, state in enumerate(snapshot):
             self.load_member_state(member, state)
+
+
+@torch.enable_grad()
+def _pull(penalty: Penalty, x: Tensor, out: Tensor) -> Tensor:
+    """The gradient of a penalty with respect to outputs."""
+    out = out.detach().requires_grad_()
+    return torch.autograd.grad(penalty(x, out).sum(), out)[0]
+
+
+def _along(by_member: Tensor, value: Tensor) -> Tensor:
+    """[members], shaped so that it applies to a value [members, ...]."""
+    return by_member.view(-1, *[1] * (value.dim() - 1))
 
 
 def _of_its_own(function: Callable[..., Any], *fixed: Any) -> Callable[..., Any]:
