@@ -306,7 +306,7 @@ def test_large_ids_stay_exact_and_those_that_cannot_be_told_apart_are_refused(fo
     import polars
 
     frame = polars.read_parquet(folder / "lab.parquet")
-    large = polars.Series(range(2**53, 2**53 + frame.height))  # float64 cannot hold every second one
+    large = polars.Series(range(2**53, 2**53 + frame.height))  # float64 holds half of them
     frame.with_columns(number=large).write_parquet(folder / "lab.parquet")
     assert set(read_own(party(folder, "lab", LAB)).ids) <= {str(one) for one in large}
     rounded = frame.with_columns(number=large.cast(polars.Float64))
