@@ -3,9 +3,7 @@ beside their targets.
 
 Without a name all are run but `chaos`, which takes hours, `storms`, a quarter of an hour, `ray`,
 which needs Ray and network namespaces, `tables`, which writes 5 GB, `raw`, `growth` and `overlap`,
-ten minutes each.
-which needs Ray and network namespaces, `tables`, which writes 5 GB, `raw` and `growth`, ten minutes
-each, and `audit`, three minutes.
+ten minutes each, and `audit`, three minutes.
 """
 
 from __future__ import annotations
