@@ -31,7 +31,7 @@ constraints:
 	grep '^torch==' constraints.txt > .venv-clean/torch.txt
 	.venv-clean/bin/python -m pip install --quiet -c .venv-clean/torch.txt -e ".[dev]"
 	grep '^#' constraints.txt > .venv-clean/constraints.txt
-	.venv-clean/bin/python -m pip freeze --exclude-editable | sed 's/+.*//' >> .venv-clean/constraints.txt
+	.venv-clean/bin/python -m pip freeze --all --exclude-editable | grep -v '^pip==' | sed 's/+.*//' >> .venv-clean/constraints.txt
 	mv .venv-clean/constraints.txt constraints.txt
 	rm -rf .venv-clean
 

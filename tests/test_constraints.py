@@ -11,7 +11,7 @@ from packaging.requirements import Requirement
 FILE = Path(__file__).parent.parent / "constraints.txt"
 # GPU builds of torch bring libraries of their own, which nobody needs here.
 GPU = re.compile(r"(nvidia|cuda|triton)\b.*")
-WITH_PYTHON = ("pip", "setuptools", "wheel")
+WITH_PYTHON = ("pip", "wheel")
 
 
 def normal(name: str) -> str:

@@ -129,6 +129,27 @@ def test_a_process_that_stood_still_and_was_replaced_is_the_second_one_when_it_g
     town.clock.run(("story", story()))
 
 
+def test_what_a_second_process_writes_counts_against_the_quota_of_its_party() -> None:
+    town = Town()
+    quota = town.clinic.quota
+    quota.bytes = 2**20
+
+    async def story() -> None:
+        town.process("lab", 100)
+        await town.wait(1)
+        ends = ("everyone", 0, "everyone", 1)
+        header = Header((7, 0), *ends, HEARTBEAT, nothing=True, life=200, note="€" * 50_000)
+        for _ in range(100):
+            town.clinic.receive("lab", encode(header, None))
+        assert 2**19 < quota.held("lab") <= 2**20
+        assert quota.drops.total > 80
+        town.clinic.notice("lab", False, 100)
+        town.clinic.notice("lab", True, 300)
+        assert quota.held("lab") == 0
+
+    town.clock.run(("story", story()))
+
+
 def test_no_number_of_processes_fills_the_memory() -> None:
     town = Town()
 
@@ -143,5 +164,5 @@ def test_no_number_of_processes_fills_the_memory() -> None:
     town.clock.run(("story", story()))
     lives = town.clinic.peers["lab"].lives
     assert len(lives.present) < 20
-    assert len(lives.held) < 1000
+    assert town.clinic.quota.held("lab") < 2**20
     assert not town.clinic.main.mail.letters

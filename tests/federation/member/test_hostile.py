@@ -389,6 +389,21 @@ def test_all_that_is_held_of_one_sender_stays_within_its_quota(
     assert post.quota.held("client1") == MB + ENTRY, "others have their own"
 
 
+def test_calls_that_wait_for_an_answer_count_against_the_quota(tmp_path: Path) -> None:
+    fed, clock = federation("splitnn"), Clock()
+    one = member(fed, MemoryTransport(clock).seat("client0"), tmp_path)
+    assert isinstance(one, LedMember)
+    one.post.quota.bytes = MB
+    for number in range(1, 200):
+        one.called("server", text(Call(number, ["x" * 20_000])))
+        assert one.post.quota.held("server") <= MB
+    assert 20 < len(one.calls) < 60
+    assert one.post.quota.drops.total > 100
+    while one.calls:
+        one.first_call()
+    assert one.post.quota.held("server") == 0
+
+
 def test_what_is_read_or_void_is_given_back() -> None:
     post, client = post_of("server", 1, quota=Quota(64 * MB)), post_of("client0", 1)
     post.begin(post.main, 1)

@@ -4,7 +4,6 @@ for their part in every answer; the others do what they are asked."""
 from __future__ import annotations
 
 import logging
-from collections import deque
 from typing import Any, cast, get_args
 
 import msgspec
@@ -27,6 +26,7 @@ from colonnade.network.live.network import Live
 from colonnade.network.live.waiting import Rejoin
 from colonnade.network.parts import Parts, Version
 from colonnade.network.program_counter import END, MAIN, ProgramCounter
+from colonnade.network.quota import Store, weight
 from colonnade.network.wire import WireError, read_note
 
 log = logging.getLogger(__name__)
@@ -38,7 +38,9 @@ CALLS = 64  # of the label holder's, that wait to be answered
 class LedMember(Member):
     def __init__(self, *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **more)
-        self.calls: deque[tuple[int, Call]] = deque(maxlen=CALLS)  # with their generation
+        # Of the label holder, by the order in which they came, with their generation.
+        self.calls: Store[int, tuple[int, Call]] = Store(self.post.quota)
+        self.calls_heard = 0
         self.answered = (0, 0)  # generation and number of the last call
 
     async def afterwards(self) -> None:
@@ -167,7 +169,7 @@ class LedMember(Member):
                 await self.clock.wait(self.post.news, self.clock.now + SECOND)
                 self.keeping.note()
                 continue
-            asked_in, call = self.calls.popleft()
+            asked_in, call = self.first_call()
             if asked_in == self.post.generation and (asked_in, call.number) > self.answered:
                 self.answered = (asked_in, call.number)
                 await self.heed(call)
@@ -226,7 +228,20 @@ class LedMember(Member):
             alone = self.attendance.alone[self.party]
             self.post.tell(sender, CALL, note=text(Account(rows, alone=alone)))
         else:
-            self.calls.append((self.post.generation, call))
+            self.keep_call(sender, call, weight(None, note))
+
+    def keep_call(self, sender: str, call: Call, size: int) -> None:
+        """Keep a call until it is answered; of too many the oldest is dropped."""
+        self.calls_heard += 1
+        if len(self.calls) >= CALLS:
+            self.first_call()
+        if not self.calls.put(self.calls_heard, (self.post.generation, call), sender, size):
+            self.post.quota.drop(sender)
+
+    def first_call(self) -> tuple[int, Call]:
+        found = self.calls.pop(next(iter(self.calls)))
+        assert found is not None
+        return found
 
     def told(self, sender: str, account: Account) -> None:
         if account.silent:

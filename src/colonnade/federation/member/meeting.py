@@ -65,8 +65,9 @@ class Meeting:
 
     def twice(self, sender: str, life: int) -> None:
         """Two processes have this party's certificate, and `sender` says which one it listens to.
-        If it is not this one, this one ends: when the leader, or most of the parties that are
-        there, say so. One other member alone cannot end it."""
+        If it is not this one, this one ends: when the leader says so, or at least two parties and
+        most of those that are there. One other member alone cannot end it, also where no further
+        one is there."""
         known, self.preferring[sender] = self.preferring.get(sender), life
         if life == self.post.life:
             if known != life:
@@ -74,10 +75,17 @@ class Meeting:
             return
         there = self.post.present()
         against = [p for p in there if self.preferring.get(p, self.post.life) != self.post.life]
-        if sender == self.federation.leader or 2 * len(against) > len(there):
-            since = datetime.fromtimestamp(life / 1000, UTC)
+        since = datetime.fromtimestamp(life / 1000, UTC)
+        if sender == self.federation.leader or len(against) > max(1, len(there) / 2):
             raise Unsuited(
                 f"{self.post.party}: another process with this party's certificate takes part "
                 f"already, started {since:%Y-%m-%d %H:%M:%S} UTC by its clock, says {sender}. "
                 "Start a party once; if you did, somebody else has its key"
+            )
+        if known != life:
+            log.warning(
+                "%s says that it listens to another process with our certificate, started %s UTC; "
+                "if you started this party twice, end this process",
+                sender,
+                f"{since:%Y-%m-%d %H:%M:%S}",
             )

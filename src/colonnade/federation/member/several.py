@@ -25,6 +25,7 @@ from colonnade.network.live.network import Live
 from colonnade.network.live.waiting import ASK_EVERY, Rejoin
 from colonnade.network.parts import Version
 from colonnade.network.program_counter import END
+from colonnade.network.quota import weight
 from colonnade.network.wire import WireError, read_note
 
 log = logging.getLogger(__name__)
@@ -140,7 +141,7 @@ class SeveralMember(LedMember):
         if call is not None and call.caller:
             if call.caller != sender or sender not in self.holders:
                 raise WireError("a call in the name of another party")
-            self.hear_of(call)
+            self.hear_of(call, weight(None, note))
         elif call is None and not self.post.leads and self.party in self.holders:
             account = read_note(note, Account)
             if account.rows:
@@ -149,23 +150,31 @@ class SeveralMember(LedMember):
         else:
             super().called(sender, note)
 
-    def hear_of(self, call: Call) -> None:
-        """A label holder that does not lead asks: this party does its part beside all else."""
+    def hear_of(self, call: Call, size: int) -> None:
+        """A label holder that does not lead asks: this party does its part beside all else. `size`:
+        bytes of memory of the call."""
         if call.number > self.heard_of.get(call.caller, 0) and not (call.account or call.over):
             if self.heeding.get(call.caller, 0) >= CALLS:
                 raise WireError("more calls than can be answered")
             self.heard_of[call.caller] = call.number
-            if self.state.stage.after_training:
-                self.heeding[call.caller] = self.heeding.get(call.caller, 0) + 1
-                self.clock.spawn(self.heed(call), f"{self.party}: a call of {call.caller}")
+            if not self.state.stage.after_training:
+                return
+            if not self.post.quota.take(call.caller, size):
+                self.post.quota.drop(call.caller)
+                return
+            self.heeding[call.caller] = self.heeding.get(call.caller, 0) + 1
+            self.clock.spawn(self.heed_beside(call, size), f"{self.party}: a call of {call.caller}")
+
+    async def heed_beside(self, call: Call, size: int) -> None:
+        try:
+            await self.heed(call)
+        finally:
+            self.heeding[call.caller] -= 1
+            self.post.quota.give_back(call.caller, size)
 
     async def heed(self, call: Call) -> None:
         before = self.version
-        try:
-            await super().heed(call)
-        finally:
-            if call.caller:
-                self.heeding[call.caller] -= 1
+        await super().heed(call)
         if self.version != before and self.party in self.holders:
             self.keeping.keep(END - 1)  # for a restart without the leader
             self.post.news.notify()

@@ -13,11 +13,12 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
+from colonnade.network.quota import Quota, Store, weight
 from colonnade.network.wire import Header
 
 MANY = 8  # lives of one party at the same time; further ones are ignored
 DIGITS = 14  # of the number of a life: milliseconds since 1970, up to the year 5138
-HELD = 256  # messages that are held for lives that do not count yet
+HELD = 256  # messages of one party that are held for lives that do not count yet
 
 
 def number_of(text: str) -> int | None:
@@ -33,7 +34,6 @@ class Lives:
     newest: int = 0  # the life that counts, or that counted last
     unconfirmed: set[int] = field(default_factory=set)  # came beside another one; checked later
     refused: set[int] = field(default_factory=set)  # that were told to end
-    held: list[Header] = field(default_factory=list)  # messages of lives that do not count yet
 
     @property
     def current(self) -> int | None:
@@ -55,13 +55,26 @@ class Lives:
             self.newest = max(self.newest, life)
         return life == self.newest
 
-    def hold(self, header: Header, value: Tensor | None) -> None:
+
+class Held:
+    """Messages of lives that do not count yet, of all other parties. They count against the quotas
+    of their senders."""
+
+    def __init__(self, quota: Quota) -> None:
+        self.quota = quota
+        self._headers: Store[int, Header] = Store(quota)  # in the order in which they came
+        self._came = 0
+
+    def hold(self, sender: str, header: Header, value: Tensor | None) -> None:
         """Hold a message of a life that does not count yet. A message with content is dropped: this
         party asks for it again when it needs it."""
-        if value is None and len(self.held) < HELD:
-            self.held.append(header)
+        if value is not None or len(self._headers.of(sender)) >= HELD:
+            return
+        self._came += 1
+        if not self._headers.put(self._came, header, sender, weight(None, header.note)):
+            self.quota.drop(sender)
 
-    def release(self) -> list[Header]:
-        """The held messages of the life that counts now; all others are dropped."""
-        held, self.held = self.held, []
-        return [header for header in held if header.life == self.current]
+    def release(self, sender: str, life: int) -> list[Header]:
+        """The held messages of the life of this party that counts now; its others are dropped."""
+        held = [self._headers.pop(number) for number in self._headers.of(sender)]
+        return [header for header in held if header is not None and header.life == life]

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from colonnade.network.clock import SECOND, Signal
 from colonnade.network.live.generations import LedProgram, Programs
+from colonnade.network.live.lives import Held
 from colonnade.network.live.loudness import Loudness
 from colonnade.network.live.messages import (
     BEFORE,
@@ -77,6 +78,7 @@ class Post:
         self.life, self._begun = life, self.clock.now
         self.quota = quota or Quota(own=self.party)
         self.programs = Programs(leader, self.quota)
+        self.held = Held(self.quota)
         self.reception = Reception(self)
         self.presence = Presence(self, int(grace * SECOND), self.reception.use_held)
         self.news = Signal()

@@ -36,7 +36,7 @@ class Presence:
             self._change(party, False)
         if lives.current is not None:
             self._change(party, True)
-            for header in lives.release():
+            for header in self.post.held.release(party, lives.current):
                 self.release(party, header)
 
     def _recheck_later(self, party: str, life: int) -> None:

@@ -51,7 +51,7 @@ class Reception:
         if lives.counts(header.life):
             self._use(sender, header, value)
         else:
-            lives.hold(header, value)
+            self.post.held.hold(sender, header, value)
 
     def use_held(self, sender: str, header: Header) -> None:
         """Handle a message without content of a process that did not count when the message
