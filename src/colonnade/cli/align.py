@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -18,7 +18,17 @@ if TYPE_CHECKING:
     from colonnade.federation.member.aligning.process import Outcome
 
 
-def align(file: PartyToml, as_json: Json = False) -> None:
+def align(
+    file: PartyToml,
+    add: Annotated[
+        bool,
+        typer.Option(
+            "--add",
+            help="Add new rows to those that were matched, to be predicted, not trained on.",
+        ),
+    ] = False,
+    as_json: Json = False,
+) -> None:
     """Find the rows that all parties have, without showing anybody the others.
 
     Type it at every party, in any order; it ends when all have found their common rows. The
@@ -30,6 +40,10 @@ def align(file: PartyToml, as_json: Json = False) -> None:
     The label holder learns which of its rows each party has; every party learns which of its own
     rows all parties have, and how many keys the label holder has. Nobody is told a key. What is
     found is kept in the party's folder as row numbers; the same command again finds it anew.
+
+    Later, [bold]--add[/bold] at every party, while none runs [bold]join[/bold], matches the rows
+    that are not common ones yet. Those that are new come behind the others: [bold]join[/bold] goes
+    on with the trained model, and [bold]predict[/bold] answers about them.
 
     [dim]Keys are compared after the normalisation that the federation file declares. Rows without a
     key are left out and counted; two rows with one key are an error. Needs openmined-psi: pip
@@ -46,7 +60,7 @@ def align(file: PartyToml, as_json: Json = False) -> None:
             from colonnade.federation.member.status import set_up_log
         party = read_party(file, aligned=False)
         set_up_log(console)
-        outcome = process.align(party, console)
+        outcome = process.align(party, console, add=add)
     except KeyboardInterrupt:
         console.print(Text(f"{file}: left before the rows were matched; nothing has changed."))
         raise typer.Exit(1) from None
@@ -55,21 +69,26 @@ def align(file: PartyToml, as_json: Json = False) -> None:
         return
     out = Console()
     out.print(Text(f"{process.sentence(party, outcome)}."))
-    out.print(Text(f"Kept in {party.folder}, for colonnade join {file}."), soft_wrap=True)
+    if outcome.addition is None or outcome.addition.rows:
+        out.print(Text(f"Kept in {party.folder}, for colonnade join {file}."), soft_wrap=True)
 
 
 def document(party: PartyFile, outcome: Outcome) -> dict[str, Any]:
     facts, common = outcome.alignment.facts, len(outcome.alignment.rows)
+    told = outcome.addition or facts
+    new = {} if outcome.addition is None else {"new": outcome.addition.rows}
     return {
         "party": party.party,
         "alignment": facts.name,
-        "rows": facts.rows,
+        "rows": facts.file,
         "without_key": facts.empty,
         "common": common if party.data is not None else None,
         "aligned": facts.aligned,
+        "added": outcome.alignment.added,
         "beside": facts.extra,
-        "matched": facts.matched,
-        "keys_of_others": facts.sizes,
+        **new,
+        "matched": told.matched,
+        "keys_of_others": told.sizes,
         "seconds": round(outcome.seconds, 3),
         "bytes_sent": outcome.bytes,
     }

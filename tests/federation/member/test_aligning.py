@@ -9,6 +9,7 @@ import hashlib
 import random
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -28,7 +29,7 @@ from colonnade.federation.agreement.alignment_file import (
 )
 from colonnade.federation.agreement.federation import Federation
 from colonnade.federation.agreement.federation_file import parse_federation
-from colonnade.federation.agreement.party_file import read_party
+from colonnade.federation.agreement.party_file import read_party, with_alignment
 from colonnade.federation.member.aligning import messages
 from colonnade.federation.member.aligning.follower import Follower
 from colonnade.federation.member.aligning.leader import Leader
@@ -68,11 +69,15 @@ class Room:
     """Parties that match their rows, and all that they send."""
 
     def __init__(
-        self, fed: Federation, keys: Mapping[str, Sequence[str]], unlabelled: Any = ()
+        self,
+        fed: Federation,
+        keys: Mapping[str, Sequence[str]],
+        unlabelled: Any = (),
+        before: Mapping[str, Alignment] = MappingProxyType({}),  # which rows are added to
     ) -> None:
         # Where another package has a process of its own, time is real.
         self.clock = WallClock() if protocol(fed.rows.match).worker else Clock()  # pyright: ignore
-        self.fed = fed
+        self.fed, self.before = fed, before
         self.transport = MemoryTransport(self.clock)
         self.sent: list[tuple[str, str, bytes]] = []
         self.kept: dict[str, Alignment] = {}
@@ -82,12 +87,14 @@ class Room:
             self.sides[party] = self.side(party, keys.get(party), unlabelled)
 
     def side(self, party: str, keys: Sequence[str] | None, unlabelled: Any = ()) -> Side:
-        own = OwnRows()
+        before = self.before.get(party)
+        own = OwnRows(before=before)
         if keys is not None:
             rows = self.fed.rows
             assert rows is not None
             labelled = np.array([key not in unlabelled for key in keys], dtype=bool)
-            own = OwnRows(key_column(keys, rows.steps), labelled, len(keys))
+            order = "" if before is None else before.facts.order
+            own = OwnRows(key_column(keys, rows.steps), labelled, len(keys), order, before)
         seat = self.transport.seat(party)
         deliver = seat.publish
 
@@ -601,14 +608,16 @@ def files(folder: Path, algorithm: str = "splitnn", **keys: Sequence[str]) -> Fe
     return read_party(folder / "lab.toml", aligned=False).federation
 
 
-def align_in(folder: Path, fed: Federation) -> None:
-    """As `colonnade align` at every party."""
+def align_in(folder: Path, fed: Federation, *, add: bool = False) -> None:
+    """As `colonnade align` at every party, or `colonnade align --add`."""
     clock = Clock()
     transport, sides = MemoryTransport(clock), {}
     for party in fed.members:
         file = read_party(folder / f"{party}.toml", aligned=False)
         keep: Any = lambda found, file=file: write_alignment(file.folder, found)  # noqa: E731
-        sides[party] = side_of(fed, read_own_rows(file), transport.seat(party), keep=keep)
+        before = with_alignment(file).alignment if add else None
+        own = read_own_rows(file, before)
+        sides[party] = side_of(fed, own, transport.seat(party), keep=keep)
     for side in sides.values():
         side.listen()
     clock.run(*((party, side.run_to_the_end()) for party, side in sides.items()))
@@ -768,6 +777,7 @@ def test_keys_of_64_bits_stay_exact_and_floats_that_may_be_two_keys_are_refused(
             'rows.split_by.party = "lab": with partial = true a party may lack rows',
         ),
         ({"match": "private", "alignment": "x"}, "rows.alignment: is found when rows"),
+        ({"match": "private", "added": "x"}, "rows.added: is found when rows"),
         ({"match": "hashes"}, "rows.match"),
         ({"match": "private", "normalise": ["upper"]}, "rows.normalise"),
     ],

@@ -1,14 +1,16 @@
 """The alignment of one party: which of its rows are the common ones, in the common order.
 
 `colonnade align`, or `join`, writes it into the party's folder. It is private: row numbers of this
-party only, and no key. Every party has a file of the same name of alignment.
+party only, and no key. Every party has a file of the same name of alignment. `colonnade align
+--add` puts rows behind those of the match: they are not trained on, so that the match, its name and
+its split stay what they were.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -26,8 +28,21 @@ ALIGNMENT = "alignment.safetensors"
 VERSION = "2"
 HELD = "held by "  # the names of tensors
 AGAIN = "match the rows again: colonnade align, at every party"
+ADD = "run colonnade align --add at every party"
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class Addition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Rows that were put behind those of a match, all at once."""
+
+    name: str  # the same at every party, drawn anew for each addition
+    rows: Count  # so many
+    file: Count  # rows of this party's file at that time
+    others: Count = 0  # keys of this party that were not in the alignment before
+    keys: str = ""  # a digest of the keys of the added rows, to notice when they change
+    matched: dict[str, Count] = {}  # as in `Facts`, of these keys only
+    sizes: dict[str, Count] = {}
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -44,11 +59,32 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     sizes: dict[str, Count] = {}  # of the parties matched with: how many keys each says it has
     partial: bool = False  # the rows are those that the label holder and some other party have
     order: str = ""  # at the label holder: the secret that decides their order
+    added: tuple[Addition, ...] = ()
 
     @property
-    def found(self) -> dict[str, str | int]:
+    def found(self) -> dict[str, str | int | None]:
         """What completes `[rows]` of the federation file."""
-        return {"alignment": self.name, "aligned": self.aligned, "extra": self.extra}
+        added = self.newest if self.added else None
+        return {
+            "alignment": self.name,
+            "aligned": self.aligned,
+            "extra": self.extra,
+            "added": added,
+        }
+
+    @property
+    def newest(self) -> str:
+        """The name of the last addition, or of the match."""
+        return self.names[-1]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.name, *(one.name for one in self.added))
+
+    @property
+    def file(self) -> int:
+        """Rows of this party's file when rows were matched or added last."""
+        return self.added[-1].file if self.added else self.rows
 
 
 @dataclass(frozen=True)
@@ -59,15 +95,45 @@ class Alignment:
     held: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
 
     @property
+    def parts(self) -> tuple[Indices, ...]:
+        """The rows of the match, then those of each addition."""
+        if not len(self.rows):  # of a party that has none
+            return (self.rows,) * len(self.facts.names)
+        counts = [one.rows for one in self.facts.added]
+        ends = len(self.rows) - np.cumsum([0, *reversed(counts)])[::-1]
+        return tuple(np.split(self.rows, ends[:-1]))
+
+    def at(self, name: str) -> Alignment:
+        """As it was with this match or addition, without later ones."""
+        number = self.facts.names.index(name)
+        rows = np.concatenate(self.parts[: number + 1])
+        facts = msgspec.structs.replace(self.facts, added=self.facts.added[:number])
+        held = {party: mine[: len(rows)] for party, mine in self.held.items()}
+        return replace(self, facts=facts, rows=rows, held=held)
+
+    def with_added(
+        self, addition: Addition, rows: Indices, held: Mapping[str, NDArray[np.bool_]]
+    ) -> Alignment:
+        facts = msgspec.structs.replace(self.facts, added=(*self.facts.added, addition))
+        known = {p: np.concatenate([mine, held[p]]) for p, mine in self.held.items()}
+        return Alignment(facts, np.concatenate([self.rows, rows]), known)
+
+    @property
+    def added(self) -> int:
+        """The number of the rows behind those of the match."""
+        return sum(one.rows for one in self.facts.added)
+
+    @property
     def everywhere(self) -> int:
-        """The number of the rows that every party has."""
-        whole = np.ones(len(self.rows), dtype=bool)
-        return int(np.logical_and.reduce([whole, *self.held.values()]).sum())
+        """The number of the rows of the match that every party has."""
+        count = len(self.parts[0])
+        held = [mine[:count] for mine in self.held.values()]
+        return int(np.logical_and.reduce([np.ones(count, dtype=bool), *held]).sum())
 
     @property
     def notes(self) -> tuple[str, ...]:
         """How many rows matched, for the result; nothing where this party is not the leader."""
-        facts, common = self.facts, len(self.rows)
+        facts, common = self.facts, len(self.parts[0])
         if not facts.matched:
             return ()
         pairs = ", ".join(
@@ -82,9 +148,10 @@ class Alignment:
             where = f"at one of them or more ({self.everywhere:,} at every party)"
         if facts.extra:
             others = f"of its others each column holder uses {facts.extra:,}, without labels"
+        added = f"; {self.added:,} were added since, without training" if self.added else ""
         return (
             f"rows were matched by their keys: of {facts.rows:,} rows here{empty}, {pairs}; "
-            f"{common:,} are {where}{labels}; {others}",
+            f"{common:,} are {where}{labels}; {others}{added}",
         )
 
 
@@ -124,7 +191,8 @@ def read_alignment(folder: Path) -> Alignment | None:
         raise InputError(f"{path}: cannot be read ({error}); {AGAIN}") from error
     least = -1 if facts.partial else 0
     fits = rows.ndim == 1 and rows.dtype == np.int64
-    fits = fits and np.all((rows >= least) & (rows < facts.rows))
+    fits = fits and np.all((rows >= least) & (rows < facts.file))
+    fits = fits and (not len(rows) or len(rows) > sum(one.rows for one in facts.added))
     fits = fits and all(m.dtype == np.bool_ and m.shape == rows.shape for m in held.values())
     here = rows[rows >= 0]
     if told.get("colonnade") != VERSION or not (fits and len(np.unique(here)) == len(here)):

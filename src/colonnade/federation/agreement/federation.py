@@ -253,6 +253,13 @@ class Federation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return digest(self._content, 16)
 
     @cached_property
+    def training(self) -> str:
+        """As `hash`, but rows that were added later, which are not trained on, do not change it."""
+        content = self._content
+        content.pop("rows.added", None)
+        return digest(content, 16)
+
+    @cached_property
     def matching(self) -> str:
         """Of all that decides which rows are the common ones; other settings may change."""
         rows = self.rows

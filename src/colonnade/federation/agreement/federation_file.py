@@ -73,7 +73,7 @@ def _parse(table: Mapping[str, Any], folder: Path | None) -> Federation:
 
 def _rows(table: Any) -> RowsSpec:
     matched = "rows are matched"
-    found = {"parts": "the parties meet", "alignment": matched, "extra": matched}
+    found = {"parts": "the parties meet", **dict.fromkeys(("alignment", "extra", "added"), matched)}
     for key, when in found.items():
         if isinstance(table, dict) and key in table:
             raise InputError(f"rows.{key}: is found when {when}; leave it out")

@@ -82,10 +82,11 @@ class RowsSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     keys: Kind | None = None  # what keys are; not set: each file shows it
     most_keys: int | None = None  # that a party may bring: whoever makes up keys needs many
     partial: bool = False  # train on rows that some party lacks, too; it is absent there
-    # The next three are found when parties meet, and are in no federation file.
+    # The next four are found when parties meet, and are in no federation file.
     parts: str | None = None  # what `split_by` says
     alignment: str | None = None  # which, by a name that is drawn anew each time
     extra: int | None = None  # rows that each column holder has beside, for methods that use them
+    added: str | None = None  # by name: up to which addition the alignment has rows behind
 
     def __post_init__(self) -> None:
         if self.split_by is not None and self.split_by.party is None:

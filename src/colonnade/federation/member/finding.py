@@ -68,7 +68,7 @@ class Told(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Found(msgspec.Struct, frozen=True):
     """What completes a federation file, as a party keeps it."""
 
-    federation: str  # hash of the file as it was written
+    federation: str  # `Federation.training` of the file as it was written
     aligned: int
     columns: dict[str, int]
     parts: str | None = None
@@ -169,7 +169,7 @@ class Finding:
         columns = {name: self._width(name) or 0 for name in self.written.clients}
         if not all(columns.values()):
             return None
-        return Found(self.written.hash, federation.rows.size, columns, federation.rows.parts)
+        return Found(self.written.training, federation.rows.size, columns, federation.rows.parts)
 
     def _fact(self, name: str) -> Fact:
         return self.known.get(name, Fact())
@@ -242,7 +242,7 @@ def kept(party: PartyFile) -> Found | None:
         found = msgspec.json.decode(path.read_bytes(), type=Found)
     except (OSError, msgspec.MsgspecError) as error:
         raise InputError(f"{path}: cannot be read ({error}); start over with --fresh.") from error
-    return found if found.federation == party.federation.hash else None
+    return found if found.federation == party.federation.training else None
 
 
 def keep(folder: Path, found: Found) -> None:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from colonnade.common.text import printable
 from colonnade.errors import Unsuited
-from colonnade.federation.agreement.alignment_file import AGAIN
+from colonnade.federation.agreement.alignment_file import ADD, AGAIN
 from colonnade.federation.agreement.digest import differences
 from colonnade.federation.agreement.federation import Federation
 from colonnade.federation.member.known_code import KnownCode
@@ -49,10 +49,10 @@ class Meeting:
 
     def _mismatch(self, sender: str, theirs: Greeting) -> str:
         if differing := differences(self.federation.digests, theirs.digests):
-            if "rows.alignment" in differing:
-                self.strangers.add(sender)
-                return f"{sender} has another alignment of rows than we; {AGAIN}"
             self.strangers.add(sender)
+            for key, advice in (("rows.alignment", AGAIN), ("rows.added", ADD)):
+                if key in differing:
+                    return f"{sender} has another alignment of rows than we; {advice}"
             keys = printable(", ".join(differing))
             return f"the federation file of {sender} differs from ours in {keys}"
         if self.own.fingerprint and theirs.rows and theirs.rows != self.own.fingerprint:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import compress
 from pathlib import Path
 
 import numpy as np
@@ -100,8 +101,21 @@ def digest_of_used(found: KeyColumn, common: Indices, extra: int, name: str) -> 
 
 def check_unchanged(found: KeyColumn, alignment: Alignment, path: Path) -> None:
     facts = alignment.facts
-    if digest_of_used(found, alignment.rows, facts.extra, facts.name) != facts.keys:
-        raise InputError(f"{path}: its keys have changed since its rows were matched; {AGAIN}")
+    wanted = [(facts.extra, facts.name, facts.keys), *((0, a.name, a.keys) for a in facts.added)]
+    for rows, (extra, name, keys) in zip(alignment.parts, wanted, strict=True):
+        if digest_of_used(found, rows, extra, name) != keys:
+            raise InputError(f"{path}: its keys have changed since its rows were matched; {AGAIN}")
+
+
+def outside(found: KeyColumn, rows: Indices) -> KeyColumn:
+    """The keys of a party's other rows."""
+    other = ~np.isin(found.rows, rows)
+    return replace(
+        found,
+        keys=tuple(compress(found.keys, other)),
+        rows=found.rows[other],
+        written=tuple(compress(found.written, other)),
+    )
 
 
 def has_label(column: Column) -> NDArray[np.bool_]:
@@ -114,7 +128,7 @@ def has_label(column: Column) -> NDArray[np.bool_]:
 
 def beside(found: KeyColumn, alignment: Alignment) -> Indices:
     """Rows of this party that are not common ones, as many as every column holder has."""
-    return _beside(found, alignment.rows, alignment.facts.extra)
+    return _beside(found, alignment.parts[0], alignment.facts.extra)
 
 
 def _beside(found: KeyColumn, common: Indices, extra: int) -> Indices:

@@ -12,11 +12,14 @@ import logging
 from typing import Any, NoReturn
 
 import numpy as np
+from numpy.typing import NDArray
 
 from colonnade.common.text import printable
 from colonnade.data.rows import Indices
 from colonnade.errors import ColonnadeError, Unsuited
-from colonnade.federation.agreement.alignment_file import Alignment, Facts
+from colonnade.federation.agreement.alignment_file import ADD, Alignment, Facts
+from colonnade.federation.agreement.alignment_file import AGAIN as ANEW
+from colonnade.federation.member.aligning.adding import addition_of
 from colonnade.federation.member.aligning.messages import (
     Any_,
     Ask,
@@ -99,6 +102,7 @@ class Follower(Side):
 
     async def one_run(self, begin: Begin) -> Alignment:
         self.theirs = begin.keys
+        self.start_after(begin.after)
         if self.keys is not None and (why := self.too_many(self.leader, begin.keys)):
             self.stop(why)
         answers = Answers(self.kind, self.run, self.tokens, begin.keys)
@@ -124,6 +128,16 @@ class Follower(Side):
                     self.send(self.leader, Kept(self.run))
                 case Over() | None if self.kept is not None:
                     return self.kept
+
+    def start_after(self, name: str) -> None:
+        """Where rows are added: go on from the leader's alignment, also if this party has kept one
+        more addition in a run that broke off."""
+        before = self.before
+        if before is None and not name:
+            return
+        if before is None or name not in before.facts.names[-2:]:
+            self.stop(f"{self.party} has another alignment of rows than {self.leader}; {ANEW}")
+        self.go_on_from(before.at(name))
 
     def count_run(self, answers: Answers) -> None:
         """A leader that begins again and again may ask for other keys each time."""
@@ -168,8 +182,13 @@ class Follower(Side):
     def commit(self, commit: Commit, common: Indices | None, trained: int) -> None:
         if self.keys is None:
             common, trained = np.zeros(0, dtype=np.int64), commit.aligned
+        if self.base is not None and common is None and not commit.common:
+            common, trained = np.zeros(0, dtype=np.int64), 0  # no new row is common
         if common is None or trained != commit.aligned or len(common) not in (0, commit.common):
             self.stop(f"{self.leader} announces other rows than {self.party} has found")
+        if self.base is not None:
+            self.commit_added(self.base, commit.common, common)
+            return
         name = self.run.hex()
         used = self.keys and digest_of_used(self.keys, common, commit.extra, name)
         facts = Facts(
@@ -183,8 +202,17 @@ class Follower(Side):
             sizes={self.leader: self.theirs},
             partial=self.partial,
         )
-        self.kept = Alignment(facts, common, {self.party: common >= 0} if self.partial else {})
+        self.kept = Alignment(facts, common, self.held(common))
         self.keep(self.kept)
+
+    def commit_added(self, base: Alignment, count: int, rows: Indices) -> None:
+        sizes = {self.leader: self.theirs}
+        self.addition = addition_of(self.run, self.keys, rows, count, self.rows, sizes)
+        self.kept = base.with_added(self.addition, rows, self.held(rows)) if count else base
+        self.keep(self.kept)  # in any case: a run that broke off may have kept more
+
+    def held(self, rows: Indices) -> dict[str, NDArray[np.bool_]]:
+        return {self.party: rows >= 0} if self.partial else {}
 
     def stop(self, why: str) -> NoReturn:
         self.send(self.leader, Stop(why[:800]))
@@ -209,6 +237,8 @@ class Follower(Side):
 
     def other_message(self, sender: str) -> None:
         if sender == self.leader and self.kept is None:
+            if self.before is not None:
+                raise Unsuited(f"{self.leader} runs colonnade join; end it everywhere, and {ADD}")
             raise Unsuited(
                 f"{self.leader} trains already, with rows that were matched before, but this party "
                 "has no alignment. Match the rows again: colonnade align, at every party"

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, NoReturn, TypeVar
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,6 +20,7 @@ from colonnade.common.text import printable
 from colonnade.errors import InputError
 from colonnade.federation.agreement.alignment_file import Alignment, Facts
 from colonnade.federation.agreement.digest import differences
+from colonnade.federation.member.aligning.adding import addition_of, unlike
 from colonnade.federation.member.aligning.announcing import held_by, news_for_all, news_for_one
 from colonnade.federation.member.aligning.messages import (
     PLACES,
@@ -63,7 +65,9 @@ class Leader(Side):
         super().__init__(*arguments, **more)
         assert self.keys is not None
         assert self.federation.rows is not None
-        self.labelled, self.partial = labelled, self.federation.rows.partial
+        # Rows that are added are never trained on: they count as those without a label.
+        self.labelled = labelled if self.before is None else np.zeros_like(labelled)
+        self.partial = self.federation.rows.partial
         self.order = order or secrets.token_hex(16)
         self.others = tuple(self.inboxes)
         holders = {*self.federation.clients, *self.federation.label_holders}
@@ -115,14 +119,23 @@ class Leader(Side):
             self.refused.add(party, why, level=logging.ERROR)
             self.send(party, Stop(why[:800]))
             return
-        self.hellos[party] = hello
+        self.hellos[party] = self.of_this_run(hello)
+
+    def of_this_run(self, hello: Hello) -> Hello:
+        """With the number of keys that take part."""
+        if self.before is None:
+            return hello
+        return msgspec.structs.replace(hello, keys=hello.outside[self.before.facts.newest])
 
     def mismatch(self, party: str, hello: Hello) -> str:
         if differing := differences(self.federation.digests, hello.digests):
             keys = printable(", ".join(differing))
             return f"the federation files of {party} and {self.party} differ in {keys}"
+        if why := unlike(party, hello.outside, self.party, self.before):
+            return why
         if party not in self.holders:
             return ""
+        hello = self.of_this_run(hello)
         if why := self.too_many(party, hello.keys):
             return why
         mine = self.kind_of_keys()
@@ -163,7 +176,7 @@ class Leader(Side):
         if isinstance(message, Hello):
             if party in self.heard:
                 raise Lost(party, "has begun anew")
-            self.send(party, Begin(self.run, len(self.tokens)))  # the first one was lost
+            self.send(party, self.begin())  # the first one was lost
         elif isinstance(message, Stop):
             raise Lost(party, f"cannot go on: {printable(message.why, 800)}")
 
@@ -175,26 +188,38 @@ class Leader(Side):
 
     # -- a run ------------------------------------------------------------------------------------
 
+    def begin(self) -> Begin:
+        after = "" if self.before is None else self.before.facts.newest
+        return Begin(self.run, len(self.tokens), after)
+
     async def attempt(self) -> Alignment:
         self.run = secrets.token_bytes(16)
         self.heard, self.told, self.done = set(), set(), set()
         self.begun_with = {party: self.life_of(party) for party in self.others}
         for party in self.others:
-            self.send(party, Begin(self.run, len(self.tokens)))
+            self.send(party, self.begin())
         found = dict(zip(self.holders, await self.each(self.holders, self.find), strict=True))
         common = self.in_order(self.common(found))
-        alignment = self.aligned(found, common)
-        facts = alignment.facts
+        if self.before is None:
+            alignment = self.aligned(found, common)
+            aligned, extra = alignment.facts.aligned, alignment.facts.extra
+        else:
+            alignment, aligned, extra = self.extended(self.before, found, common), 0, 0
 
         async def tell(party: str) -> None:
-            asked, told = self.announcement(found[party], common, facts.aligned)
+            asked, told = self.announcement(found[party], common, aligned)
             await self.tell(party, [self.tokens[place] for place in asked], told)
 
-        await self.each(self.holders, tell)
-        self.keep(alignment)
+        await self.each(self.holders if common else (), tell)
+        if self.before is None:
+            self.keep(alignment)
         for party in self.others:
-            self.send(party, Commit(self.run, len(common), facts.aligned, facts.extra))
+            self.send(party, Commit(self.run, len(common), aligned, extra))
         await self.each(self.others, self.confirm)
+        # Others can go back from an addition that this party has not kept; it cannot itself, since
+        # it may have answered about the added rows.
+        if self.before is not None and common:
+            self.keep(alignment)
         for party in self.others:
             self.send(party, Over(self.run))
         return alignment
@@ -215,9 +240,10 @@ class Leader(Side):
         if there are none."""
         common = set(range(len(self.tokens))).intersection(*found.values())
         nothing = [party for party, places in found.items() if not places]
-        if self.partial and not nothing:
+        adding = self.before is not None
+        if self.partial and (adding or not nothing):
             common = set[int]().union(*found.values())
-        if common and not (self.partial and nothing):
+        if adding or (common and not (self.partial and nothing)):
             return sorted(common)
         if nothing:
             why = (
@@ -269,8 +295,7 @@ class Leader(Side):
         who = "this party and some other have" if self.partial else "all parties have"
         if not trained:
             self.give_up(f"none of the {len(common):,} rows that {who} has a label")
-        if self.partial and max(map(len, found.values())) > PLACES:
-            self.give_up(f"partial = true is for at most {PLACES:,} rows in common with one party")
+        self.check_places(found)
         sizes = {party: self.hellos[party].keys for party in self.holders}
         sizes[self.party] = len(self.tokens)
         beside = min(sizes[party] - len(common) for party in federation.clients)
@@ -293,8 +318,29 @@ class Leader(Side):
         except InputError as error:
             where = "in common with some party" if self.partial else "at every party"
             self.give_up(f"{len(common):,} rows are {where}, which is too few. {error}")
-        held = held_by(federation.clients, found, common) if self.partial else {}
-        return Alignment(facts, rows, held)
+        return Alignment(facts, rows, self.held(found, common))
+
+    def extended(
+        self, before: Alignment, found: dict[str, set[int]], common: list[int]
+    ) -> Alignment:
+        """The alignment of this party with the rows that are new; as it was, if there are none."""
+        assert self.keys is not None
+        self.check_places(found)
+        rows = np.array([self.row(place) for place in common], dtype=np.int64)
+        sizes = {party: self.hellos[party].keys for party in found}
+        matched = {party: len(places) for party, places in found.items()}
+        sets = self.run, self.keys, rows, len(common)
+        self.addition = addition_of(*sets, len(self.labelled), sizes, matched)
+        if not common:
+            return before
+        return before.with_added(self.addition, rows, self.held(found, common))
+
+    def held(self, found: dict[str, set[int]], common: list[int]) -> dict[str, NDArray[np.bool_]]:
+        return held_by(self.federation.clients, found, common) if self.partial else {}
+
+    def check_places(self, found: dict[str, set[int]]) -> None:
+        if self.partial and max(map(len, found.values())) > PLACES:
+            self.give_up(f"partial = true is for at most {PLACES:,} rows in common with one party")
 
     async def tell(self, party: str, tokens: list[str], told: Tell) -> None:
         """Let a party find the common rows, which it asks for with all its keys."""

@@ -30,23 +30,28 @@ class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True)
     pass
 
 
-class Hello(Message, frozen=True):
+class Hello(Message, frozen=True, omit_defaults=True):
     """To the leader, from a party that is ready."""
 
     digests: Annotated[dict[Name, Name], msgspec.Meta(max_length=10_000)]  # of the federation file
     keys: Keys = 0
     kind: Literal["numbers", "text", ""] = ""  # "": it has no rows
+    # To add rows to an alignment: the names of those that the sender can go on from, and how many
+    # of its keys are not in each. Empty: all rows are matched anew.
+    outside: Annotated[dict[Name, Keys], msgspec.Meta(max_length=2)] = {}
 
 
 class Greet(Message, frozen=True):
     """From the leader, between two runs: say that you are ready."""
 
 
-class Begin(Message, frozen=True):
-    """From the leader: a run begins; how many keys the leader has."""
+class Begin(Message, frozen=True, omit_defaults=True):
+    """From the leader: a run begins; how many keys the leader has. `after`: rows are added to the
+    alignment of this name, and keys that are in it take no part."""
 
     run: Run
     keys: Keys
+    after: Name = ""
 
 
 class Ask(Message, frozen=True):
@@ -113,7 +118,8 @@ class Ready(Message, frozen=True):
 
 
 class Commit(Message, frozen=True):
-    """From the leader: every party is ready; keep the alignment."""
+    """From the leader: every party is ready; keep the alignment. Where rows are added, 0 common
+    ones say that there are no new ones."""
 
     run: Run
     common: Keys

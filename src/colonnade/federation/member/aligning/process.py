@@ -19,6 +19,8 @@ from colonnade.common.private_files import private
 from colonnade.data.table_files import opened, row_count
 from colonnade.errors import InputError
 from colonnade.federation.agreement.alignment_file import (
+    ALIGNMENT,
+    Addition,
     Alignment,
     read_alignment,
     write_alignment,
@@ -32,7 +34,12 @@ from colonnade.federation.member.finding import matching
 from colonnade.federation.member.folder import STATUS, of_a_party
 from colonnade.federation.member.folder_lock import only_one
 from colonnade.federation.member.own_data import feature_names
-from colonnade.federation.member.own_keys import check_there, has_label, read_keys
+from colonnade.federation.member.own_keys import (
+    check_there,
+    check_unchanged,
+    has_label,
+    read_keys,
+)
 from colonnade.federation.member.place import place_of
 from colonnade.federation.member.stage import Stage
 from colonnade.federation.member.status import end_noted, write_status
@@ -54,6 +61,7 @@ class Outcome:
     alignment: Alignment
     seconds: float
     bytes: int  # that left this party
+    addition: Addition | None = None  # where rows were added, also if there were no new ones
 
 
 @dataclass(frozen=True)
@@ -65,10 +73,12 @@ class OwnRows:
     labelled: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=bool))
     rows: int = 0
     order: str = ""  # the secret that decided the order of rows before, at the leader
+    before: Alignment | None = None  # which rows are added to
 
 
-def align(party: PartyFile, console: Console) -> Outcome:
-    """Match rows with the others, whatever was matched before."""
+def align(party: PartyFile, console: Console, *, add: bool = False) -> Outcome:
+    """Match rows with the others, whatever was matched before. `add`: only rows that are not in the
+    alignment yet; what is new is put behind the others, and not trained on."""
     if party.federation.rows is None or party.federation.rows.match is None:
         raise InputError(
             f"{party.source}: its federation file does not say that rows are matched; set "
@@ -81,7 +91,18 @@ def align(party: PartyFile, console: Console) -> Outcome:
         only_one(party.folder, party.party),
         end_noted(party.folder, party.party),
     ):
-        return match_rows(party, read_own_rows(party), console)
+        before = _to_add_to(party) if add else None
+        return match_rows(party, read_own_rows(party, before), console)
+
+
+def _to_add_to(party: PartyFile) -> Alignment:
+    found = with_alignment(party).alignment
+    if found is None:
+        raise InputError(
+            f"{party.folder / ALIGNMENT}: is not there, so that there is nothing to add rows to; "
+            "match the rows first, at every party: colonnade align, without --add"
+        )
+    return found
 
 
 def match_rows(party: PartyFile, own: OwnRows, console: Console) -> Outcome:
@@ -102,8 +123,9 @@ def match_rows(party: PartyFile, own: OwnRows, console: Console) -> Outcome:
                 kept.append(found)
 
             side = side_of(party.federation, own, transport, keep=keep, watch=bars.show)
+            waits = own.before is not None  # whoever joins meanwhile waits, and is told when it can
             transport.serve(
-                FACTS, lambda _, reply: reply(b"" if kept else matching(party.federation))
+                FACTS, lambda _, reply: reply(b"" if kept or waits else matching(party.federation))
             )
             status = _status(party)
             write_status(party.folder / STATUS, status)
@@ -112,7 +134,7 @@ def match_rows(party: PartyFile, own: OwnRows, console: Console) -> Outcome:
             (found,) = clock.run((party.party, side.run_to_the_end()))
     finally:
         transport.close()
-    return Outcome(found, time.monotonic() - begun, side.bytes)
+    return Outcome(found, time.monotonic() - begun, side.bytes, side.addition)
 
 
 def matched(party: PartyFile, own: OwnRows, console: Console) -> PartyFile:
@@ -126,19 +148,21 @@ def side_of(
     federation: Federation, own: OwnRows, transport: Transport, **more: Any
 ) -> Leader | Follower:
     leader, arguments = federation.speaker, (federation, transport, own.keys)
+    more["before"] = own.before
     if transport.party == leader:
         return Leader(*arguments, labelled=own.labelled, order=own.order, **more)
     return Follower(*arguments, leader=leader, rows=own.rows, **more)
 
 
-def read_own_rows(party: PartyFile) -> OwnRows:
-    """The keys in this party's file; what is wrong with them is told before anyone connects."""
+def read_own_rows(party: PartyFile, before: Alignment | None = None) -> OwnRows:
+    """The keys in this party's file; what is wrong with them is told before anyone connects.
+    `before`: an alignment that rows are added to."""
     rows, spec, federation = party.federation.rows, party.data, party.federation
     assert rows is not None
     assert rows.match is not None
     protocol(rows.match)  # or it is not installed
     if spec is None or spec.id is None:
-        return OwnRows()
+        return OwnRows(before=before)
     path = Path(spec.path)
     with opened(path, spec.sql, party.folder) as columns:
         check_there(columns, spec.id, path, "data.id")
@@ -150,7 +174,9 @@ def read_own_rows(party: PartyFile) -> OwnRows:
         one_leads = federation.leader is not None and not federation.roles.several
         if spec.label is not None and one_leads:
             labelled = has_label(columns[spec.label])
-        return OwnRows(keys, labelled, len(labelled), _order_before(party))
+        if before is not None:
+            check_unchanged(keys, before, path)
+        return OwnRows(keys, labelled, len(labelled), _order_before(party), before)
 
 
 def _order_before(party: PartyFile) -> str:
@@ -178,6 +204,8 @@ def star(party: PartyFile) -> Place:
 def sentence(party: PartyFile, outcome: Outcome) -> str:
     facts, common = outcome.alignment.facts, len(outcome.alignment.rows)
     who = party.party
+    if outcome.addition is not None:
+        return f"{who}: {_added(party, outcome.addition, outcome.alignment)}"
     if outcome.alignment.notes:
         return f"{who}: {outcome.alignment.notes[0]}"
     if party.data is None:
@@ -192,6 +220,32 @@ def sentence(party: PartyFile, outcome: Outcome) -> str:
             f", too, and are used; {common:,} are used in all{later}{sizes}"
         )
     return f"{who}: of {facts.rows:,} rows here{empty}, {common:,} are at every party{later}{sizes}"
+
+
+def _added(party: PartyFile, addition: Addition, alignment: Alignment) -> str:
+    count, rows = addition.rows, party.federation.rows
+    assert rows is not None
+    here = f"of {addition.others:,} rows here that were not matched yet"
+    where = "at one of them or more" if rows.partial else "at every party"
+    sizes = "".join(f"; {other} has {keys:,} such keys" for other, keys in addition.sizes.items())
+    if party.data is None:
+        here, where, sizes = "of all rows that were not matched yet", "common ones", ""
+    elif addition.matched:
+        here += "".join(
+            f", {many:,} {'are ' if not i else ''}at {other} (of {addition.sizes[other]:,})"
+            for i, (other, many) in enumerate(addition.matched.items())
+        )
+        sizes = ""
+    elif rows.partial:
+        here += f", {int((alignment.rows[-count:] >= 0).sum()) if count else 0:,} are used"
+        where = "used in all"
+    if not count:
+        return f"{here}; none are {where}, so nothing has changed{sizes}"
+    whole = f"{len(alignment.rows) - count:,} " if party.data is not None else ""
+    return (
+        f"{here}; {count:,} are {where}, and were added behind the other {whole}rows. They are not "
+        f"trained on, and can be predicted{sizes}"
+    )
 
 
 def _status(party: PartyFile) -> dict[str, Any]:

@@ -14,8 +14,9 @@ from collections.abc import Callable, Sequence
 from typing import Literal, TypeVar
 
 from colonnade.errors import ColonnadeError
-from colonnade.federation.agreement.alignment_file import Alignment
+from colonnade.federation.agreement.alignment_file import Addition, Alignment
 from colonnade.federation.agreement.federation import Federation
+from colonnade.federation.member.aligning.adding import to_go_on_from
 from colonnade.federation.member.aligning.carrying import PAUSE, Carrier, Failed
 from colonnade.federation.member.aligning.messages import (
     MARK,
@@ -30,6 +31,7 @@ from colonnade.federation.member.aligning.messages import (
     decode,
     encode,
 )
+from colonnade.federation.member.own_keys import outside
 from colonnade.network.clock import SECOND, Signal
 from colonnade.network.tally import Tally
 from colonnade.network.transport.transport import Transport
@@ -89,7 +91,8 @@ class Answers:
 
 
 class Side:
-    """One party. `keys`: None if it has no rows. `keep`: writes the alignment down."""
+    """One party. `keys`: None if it has no rows. `keep`: writes the alignment down. `before`: the
+    alignment that rows are added to; None: all rows are matched."""
 
     def __init__(
         self,
@@ -98,6 +101,7 @@ class Side:
         keys: KeyColumn | None,
         keep: Callable[[Alignment], None],
         watch: Watch = lambda party, what, done, total: None,
+        before: Alignment | None = None,
     ) -> None:
         rows = federation.rows
         assert rows is not None
@@ -105,10 +109,9 @@ class Side:
         self.federation, self.transport, self.party = federation, transport, transport.party
         self.clock, self.keys, self.keep, self.watch = transport.clock, keys, keep, watch
         self.kind, self.kind_name = protocol(rows.match), rows.match
-        # In a random order: the place of a key in the file is nobody's business.
-        self.places = list(range(len(keys.keys))) if keys is not None else []
-        secrets.SystemRandom().shuffle(self.places)
-        self.tokens = [token(keys.keys[place]) for place in self.places] if keys else []
+        self.every_key, self.before = keys, before
+        self.addition: Addition | None = None  # what came of it, where rows are added
+        self.go_on_from(before)
         self.run = b""
         self.news, self.refused, self.seen = Signal(), Tally(log), Tally(log, first=20)
         self.inboxes: dict[str, deque[Any_]] = {
@@ -116,6 +119,17 @@ class Side:
         }
         self.lives: dict[str, list[int]] = {party: [] for party in self.inboxes}
         self.bytes = 0  # that left this party
+
+    def go_on_from(self, before: Alignment | None) -> None:
+        """Match the keys that are not in this alignment; None: all keys."""
+        self.base, keys = before, self.every_key
+        if keys is not None and before is not None:
+            keys = outside(keys, before.rows)
+        self.keys = keys
+        # In a random order: the place of a key in the file is nobody's business.
+        self.places = list(range(len(keys.keys))) if keys is not None else []
+        secrets.SystemRandom().shuffle(self.places)
+        self.tokens = [token(keys.keys[place]) for place in self.places] if keys else []
 
     # -- messages --------------------------------------------------------------------------------
 
@@ -225,6 +239,8 @@ class Side:
 
     async def ask(self, party: str, stage: Stage, mine: Sequence[str], theirs: int) -> list[int]:
         """Which of these keys another party has, of which it has told how many it has."""
+        if not mine or not theirs:
+            return []
         if self.kind.worker:
             return await self.carry(party, stage, mine, theirs)
         side, own = self.kind.asking(self.run), parts(mine)
@@ -278,23 +294,30 @@ class Side:
             self.watch(party, "answer", len(answers.seen), answers.total)
 
     def hello(self) -> Hello:
-        keys = self.keys
-        kind = "" if keys is None else self.kind_of_keys()
-        return Hello(self.federation.digests, len(self.tokens), kind)
+        kind = "" if self.keys is None else self.kind_of_keys()
+        outside = to_go_on_from(self.before, self.every_key)
+        return Hello(self.federation.digests, len(self.tokens), kind, outside)
+
+    def matched_before(self, party: str) -> int:
+        """How many keys of a party take no part because they are in the alignment."""
+        if self.base is None:
+            return 0
+        held = self.base.held.get(party)
+        return len(self.base.rows) if held is None else int(held.sum())
 
     def too_many(self, party: str, keys: int) -> str:
         """Why so many keys of another party are refused; "" if they are not. Many more than here
         are told: whoever makes up keys finds out which of them are common."""
         assert self.federation.rows is not None
         most = self.federation.rows.most_keys
+        keys += self.matched_before(party)
+        mine = len(self.tokens) + self.matched_before(self.party)
         if most is not None and keys > most:
             return (
                 f"{party} has {keys:,} keys, and rows.most_keys = {most:,} in the federation file"
             )
-        if keys > MANY and keys > TIMES * len(self.tokens) and self.keys is not None:
-            kind = (
-                f"has {keys:,} keys, for {len(self.tokens):,} here; made-up keys would show which"
-            )
+        if keys > MANY and keys > TIMES * mine and self.keys is not None:
+            kind = f"has {keys:,} keys, for {mine:,} here; made-up keys would show which"
             self.seen.add(party, f"{kind} of them are here. Is that so? See rows.most_keys")
         return ""
 
