@@ -223,7 +223,12 @@ class ParquetColumns(Mapping[str, Column]):
     def chunks(self, names: Sequence[str]) -> Iterator[dict[str, Column]]:
         """These columns, some rows at a time, from the first to the last."""
         for _, frame in self._parts(names):
-            yield {one.name: series_cells(one) for one in frame.get_columns()}
+            yield {
+                one.name: self._unusable(one.name, len(one))
+                if no_cells(one.dtype)
+                else series_cells(one)
+                for one in frame.get_columns()
+            }
 
     def _parts(self, names: Sequence[str]) -> Iterator[tuple[int, Any]]:
         """The first row of each part, and the part."""
