@@ -29,7 +29,9 @@ def read(spec: DataSpec) -> Raw:
         return _npz(path, changed, path.stem, spec.goal)
     if spec.label is None:
         raise InputError(f"{path}: data.label must name the column that holds the labels.")
-    used = spec.columns and 1 + len({one for held in spec.columns.values() for one in held})
+    used = None
+    if spec.columns is not None:
+        used = 1 + len({one for held in spec.columns.values() for one in held})
     return _raw(_columns(path, changed, spec.sql, used), path, spec, spec.label)
 
 
