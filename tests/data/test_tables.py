@@ -177,6 +177,24 @@ def test_a_damaged_file_is_refused_by_name(tmp_path: Path, name: str, content: b
     assert "\n" not in message
 
 
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
+@pytest.mark.parametrize("large", [False, True])
+def test_a_csv_file_in_another_encoding_says_what_to_do(
+    encoding: str, large: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "table.csv"
+    path.write_bytes(GOOD.replace("town1", "Zürich").encode(encoding))
+    if large:
+        pytest.importorskip("duckdb")
+        monkeypatch.setattr(table_files, "LARGE", 0)
+    with (
+        pytest.raises(InputError, match=r"table.csv: .*save it as UTF-8\)\.$") as error,
+        table_files.opened(path, None, tmp_path / "copy") as columns,
+    ):
+        columns["city"]
+    assert "codec" not in str(error.value)
+
+
 def test_pickled_objects_are_never_loaded_nor_advised(tmp_path: Path) -> None:
     path = tmp_path / "trap.npz"
     np.savez(path, x=np.array([{"a": 1}, None], dtype=object), y=np.array([0, 1]))
@@ -428,7 +446,7 @@ def test_a_large_csv_file_has_the_cells_of_a_small_one(
     assert not list((tmp_path / "party").iterdir())
     for content, why in {
         b"a,b\n1,2\n3\n": r"Line: 3: Expected Number of Columns: 2 Found: 1",
-        b"a,b\n1,\xff\n": r"(Line: 2: Invalid unicode|can't decode byte)",
+        b"a,b\n1,\xff\n": r"another encoding, such as Latin-1.*save it as UTF-8",
         b"a,a\n1,2\n": "names column 'a' twice",
     }.items():
         path.write_bytes(content)
