@@ -57,7 +57,7 @@ def test_a_table_that_does_not_fit_into_memory_is_refused_before_it_is_read(
     keys: dict[str, Any] = {"path": path, "label": "outcome", "columns": HOLDERS}
     what, least = f"a CSV file of 0.0 MB, needs {5 * len(GOOD) / 1e6:.1f} MB", 5 * len(GOOD)
     if kind != "csv":
-        columns = {name: list(cells) for name, cells in read_columns(Path(path)).items()}
+        columns: dict[str, object] = {n: list(c) for n, c in read_columns(Path(path)).items()}
         path, least = parquet(tmp_path / "table.parquet", columns), 20 * (4 * 8 + 3 * 12)
         keys["path"], what = path, "20 rows of 4 columns, needs 0.0 MB"
     if kind == "query":
