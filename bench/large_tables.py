@@ -1,8 +1,9 @@
 """A party whose Parquet table is larger than its memory should be: how much does it hold?
 
-Two parties, each started by `colonnade join`: one has a table with numbers, gaps, words and dates,
-the other the labels. The peak of the resident memory of the first one is read when it has been
-through an epoch and its test, once with a tiny table and once with a large one of the same columns.
+Two parties, each started by `colonnade join`: one has a table with ids, numbers, gaps, words and
+dates, the other the labels, with the same ids in another order. The peak of the resident memory of
+the first one is read when it has been through an epoch and its test, once with a tiny table and
+once with a large one of the same columns.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from colonnade.federation.member.local_files import prepare
 
 NUMBERS = 100  # columns of random numbers, which do not compress
 TINY, LARGE = 2_000, 6_400_000  # rows; the large file has more than 5 GB
+PRIME = 7919  # multiplied by it, modulo the number of rows, ids are in another order
 LIMIT = 3600.0
 MEGABYTE = 2**20
 
@@ -76,10 +78,12 @@ def make_tables(folder: Path, rows: int) -> None:
     others = "'town' || (random() * 30)::INT AS town, DATE '2020-01-01' + (i % 2000)::INT AS day"
     with duckdb.connect() as connection:
         connection.execute("SET threads = 1; SET memory_limit = '1GB'")
-        made = f"SELECT {numbers}, {others} FROM range({rows}) t(i)"
+        mixed = f"(10000000 + (i * {PRIME}) % {rows})::VARCHAR AS id"
+        made = f"SELECT {mixed}, {numbers}, {others} FROM range({rows}) t(i)"
         form = "(FORMAT parquet, COMPRESSION uncompressed, ROW_GROUP_SIZE 61440)"
         connection.execute(f"COPY ({made}) TO '{folder / 'grid.parquet'}' {form}")
-        made = f"SELECT (random() < 0.5)::INT AS y FROM range({rows}) t(i)"
+        ids = "(10000000 + i)::VARCHAR AS id"
+        made = f"SELECT {ids}, (random() < 0.5)::INT AS y FROM range({rows}) t(i)"
         connection.execute(f"COPY ({made}) TO '{folder / 'server.parquet'}' (FORMAT parquet)")
     federation = {
         "name": "large",
@@ -90,7 +94,7 @@ def make_tables(folder: Path, rows: int) -> None:
     }
     (folder / "federation.toml").write_text(tomli_w.dumps(federation))
     for party, label in (("grid", {}), ("server", {"label": "y"})):
-        data = {"path": f"{party}.parquet", **label}
+        data = {"path": f"{party}.parquet", "id": "id", **label}
         file = {"federation": "federation.toml", "party": party, "data": data}
         (folder / f"{party}.toml").write_text(tomli_w.dumps(file))
 

@@ -38,6 +38,10 @@ SMALL = ["seeds=[0]", "methods.*.epochs=1", "data.rows=300"]
 BUILT_IN = ["data.dataset=digits"]  # where the page uses a set that is downloaded
 
 
+OPTIONAL = set(read_toml(ROOT / "pyproject.toml")["project"]["optional-dependencies"])
+CODE = re.compile(r"^```(?:sh|toml|python)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+
+
 def blocks(page: Path, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
 
@@ -67,8 +71,32 @@ def test_a_documented_command_exists_with_its_options(words: tuple[str, ...]) ->
             assert set(targets) <= set(rules)
         case ("python", "-m", "bench", *names):
             assert set(names) - {"--json"} <= BENCHMARKS.keys()
+        case ("pip", "install", *what):
+            extras = {one for word in what for one in re.findall(r"\[([a-z,]+)\]$", word)}
+            assert extras <= OPTIONAL, extras
         case ("pytest" | ".venv/bin/pytest", path, *_) if "/" in path:
             assert (ROOT / path).exists()
+
+
+# What the blocks of a page use that `make demo` does not install.
+USES = {
+    "psi": r'match = "private"',
+    "data": r"\.parquet|\.duckdb|query =",
+    "serve": r"colonnade serve",
+    "track": r"--track",
+    "ray": r"--engine ray",
+}
+GUIDES = [page for page in PAGES if page.parent.name in ("tutorial", "how-to")]
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.name)
+def test_a_page_says_what_to_install_before_it_is_used(page: Path) -> None:
+    text = page.read_text()
+    for extra, used in USES.items():
+        code = [(block.start(1), block[1]) for block in re.finditer(CODE, text)]
+        uses = [start + one.start() for start, block in code for one in re.finditer(used, block)]
+        installs = re.search(rf"pip install [^\n]*\[[a-z,]*\b{extra}\b", text)
+        assert not uses or (installs and installs.start() < uses[0]), (page.name, extra)
 
 
 def parse(words: list[str]) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +31,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 KEYS = ("look", "patients.csv", "--label", "outcome", "--key", "patient")
 
 
@@ -95,15 +99,25 @@ def test_what_is_wrong_ends_with_exit_code_2(
     assert message in done.stderr
 
 
-def test_a_party_file_shows_its_table_and_after_the_training_what_was_fitted(folder: Path) -> None:
+PARTY = 'federation = "federation.toml"\nparty = "clinic"\n[data]\n'
+
+
+def write_federation(folder: Path, algorithm: str, rows: str) -> None:
+    several = algorithm == "cvfl"
+    roles = '["clients", "active"]' if several else '["clients", "server"]'
+    bureau = '[[parties]]\nname = "bureau"\nrole = "collaborator"\nendpoint = "localhost:3"\n'
     (folder / "federation.toml").write_text(
-        'name = "t"\n[rows]\nmatch = "private"\nclasses = 2\n[method]\nalgorithm = "splitnn"\n'
+        f'name = "t"\n[rows]\n{rows}\nclasses = 2\n[method]\nalgorithm = "{algorithm}"\n'
         '[network]\ntransport = "tcp"\n'
-        '[[parties]]\nname = "clinic"\nroles = ["clients", "server"]\nendpoint = "localhost:1"\n'
-        '[[parties]]\nname = "lab"\nrole = "clients"\nendpoint = "localhost:2"\n'
+        f'[[parties]]\nname = "clinic"\nroles = {roles}\nendpoint = "localhost:1"\n'
+        '[[parties]]\nname = "lab"\nrole = "clients"\nendpoint = "localhost:2"\n' + bureau * several
     )
+
+
+def test_a_party_file_shows_its_table_and_after_the_training_what_was_fitted(folder: Path) -> None:
+    write_federation(folder, "splitnn", 'match = "private"')
     (folder / "clinic.toml").write_text(
-        'federation = "federation.toml"\nparty = "clinic"\n[data]\npath = "patients.csv"\n'
+        PARTY + 'path = "patients.csv"\n'
         'id = "patient"\nlabel = "outcome"\nprepare = { city = "ordinal", seen = "drop" }\n'
     )
     found = json.loads(colonnade("look", "clinic.toml", "--json", folder=folder).stdout)
@@ -170,6 +184,44 @@ def test_rows_without_a_label_are_told_as_a_training_would_refuse_them(folder: P
     assert done.returncode == 0
     assert "label column 'y' is empty in 2 of 4 rows, first in data row 2" in done.stdout
     assert "refused" in done.stdout
+    assert "with rows.match they may stay" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "rows", "told"),
+    [
+        ("splitnn", 'match = "private"', "2 rows without a label are not trained on, and may be"),
+        ("splitnn", "aligned = 40", "2 rows without a label are not trained on, and may be asked"),
+        ("cvfl", "aligned = 60", "2 rows without a label here may have one at another party"),
+        ("splitnn", "aligned = 51", "column 'y' is empty in 1 of 51 rows, first in data row 51"),
+        ("splitnn", "", "column 'y' is empty in 2 of 60 rows, first in data row 51"),
+    ],
+)
+def test_of_a_party_the_federation_file_says_which_rows_need_a_label(
+    algorithm: str, rows: str, told: str, folder: Path
+) -> None:
+    labels = ["" if i in (50, 51) else "ab"[i % 2] for i in range(60)]
+    lines = "".join(f"p{i},{i % 7},{label}\n" for i, label in enumerate(labels))
+    (folder / "clinic.csv").write_text("patient,age,y\n" + lines)
+    write_federation(folder, algorithm, rows)
+    (folder / "clinic.toml").write_text(
+        PARTY + 'path = "clinic.csv"\nlabel = "y"\nid = "patient"\n'
+    )
+    found = json.loads(colonnade("look", "clinic.toml", "--json", folder=folder).stdout)
+    label = {one["name"]: one for one in found["columns"]}["y"]
+    assert told in label["detail"]
+    assert (label["treatment"] == "refused") == ("is empty" in told)
+
+
+def test_the_party_file_of_a_tutorial_shows_what_its_training_accepts(tmp_path: Path) -> None:
+    shutil.copytree(EXAMPLES / "first-federation", tmp_path / "first")
+    subprocess.run([sys.executable, "make_data.py"], cwd=tmp_path / "first", check=True)
+    found = json.loads(
+        colonnade("look", "hospital.toml", "--json", folder=tmp_path / "first").stdout
+    )
+    label = {one["name"]: one for one in found["columns"]}["diagnosis"]
+    assert (label["gaps"], label["treatment"]) == (60, "no feature")
+    assert "60 rows without a label are not trained on, and may be asked for" in label["detail"]
 
 
 @pytest.mark.parametrize(("key", "told"), [((), True), (("--key", "member"), False)])

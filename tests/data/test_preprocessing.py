@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import msgspec
@@ -125,6 +126,41 @@ def test_numbers_that_name_rows_are_left_out_and_said() -> None:
     assert [column.treatment for column in fitted.columns] == ["drop", "standard"]
     [note] = fitted.notes()
     assert "patient_id (ids: a different number in each row)" in note
+
+
+@pytest.mark.parametrize("name", ["", "Unnamed: 0", "__index_level_0__"])
+def test_the_row_numbers_that_pandas_writes_are_left_out_and_said(name: str) -> None:
+    columns = {name: [str(i) for i in range(100)], "paid": np.arange(100.0)}
+    fitted = Preprocessing.fit(columns, np.arange(0, 100, 2), "t.csv")
+    assert [column.treatment for column in fitted.columns] == ["drop", "standard"]
+    assert "no name, and a different number in each row" in fitted.notes()[0]
+    kept = Preprocessing.fit(columns, np.arange(100), "t.csv", {name: "standard"})
+    assert kept.width == 2
+    repeated = {name: [str(i % 9) for i in range(100)]}
+    assert Preprocessing.fit(repeated, np.arange(100), "t.csv").width == 1
+
+
+@pytest.mark.parametrize(
+    ("values", "why"),
+    [
+        ([f"{i % 24}:{i:02}" for i in range(60)], "times such as '0:00', .*\"date:%H:%M\""),
+        ([f"€ {i}.30" for i in range(60)], "numbers with a unit such as '€ 0.30', .*the unit off"),
+        ([f"-{i},50 €" for i in range(1, 61)], "numbers with a unit such as '-1,50 €'"),
+        ([f"{i / 7:.1f}%" for i in range(60)], "numbers with a unit such as '0.0%'"),
+        ([f"$1,{i:03}" for i in range(60)], r"numbers with a unit such as '\$1,000'"),
+        ([f"call at {i}" for i in range(60)], "ids or free text: 60 values in 60 rows"),
+    ],
+)
+def test_what_a_column_that_is_left_out_looks_like_is_said(values: list[str], why: str) -> None:
+    assert re.match(why, fit(values).why)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_times_become_points_on_a_circle_as_the_advice_says() -> None:
+    times = [f"{i % 24:02}:{i:02}" for i in range(60)]
+    fitted = Preprocessing.fit({"at": times}, np.arange(60), "t.csv", {"at": "date:%H:%M"})
+    x = fitted.features({"at": ["00:00", "06:00", "12:00"]}, "t.csv")
+    assert np.isfinite(x).all()
+    assert np.allclose(x[:, -2:], [[0, 1], [1, 0], [0, -1]], atol=1e-6)
 
 
 def test_only_training_rows_are_looked_at() -> None:

@@ -85,7 +85,12 @@ def test_a_column_says_which_rows_are_for_what(csv) -> None:
 @pytest.mark.parametrize(
     ("by", "values", "message"),
     [
-        (SplitBy(time="c"), ["2024-01-01", ""], "data row 2 is empty .*needs a time"),
+        (
+            SplitBy(time="c"),
+            ["2024-01-01", ""],
+            "data row 2 is empty, in all 1 of 2 rows .*needs a time.*data.query.*split_by.column",
+        ),
+        (SplitBy(group="c"), ["a", "", ""], "data row 2 is empty, in all 2 of 3 .*data.query"),
         (SplitBy(time="c"), ["soon", "later"], "neither numbers nor dates"),
         (SplitBy(time="c"), ["1", "1"], "one time only"),
         (SplitBy(group="c"), ["a", "a"], "one group only"),

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from colonnade.data import DataSpec, load, table_files
+from colonnade.data import DataSpec, fits, load, table_files
 from colonnade.data.preprocessing.cells import words
 from colonnade.data.preprocessing.fitted import Standard
 from colonnade.data.row_splits import SplitBy
@@ -47,6 +47,44 @@ def test_a_csv_file_with_text_labels_and_named_holders_is_loaded(csv) -> None:
     assert isinstance(age, Standard)
     ages = age.spread * data.train.x[0].numpy()[:, 0] + age.centre
     assert np.array_equal(ages.round().astype(int) % 2 == 0, data.train.y.numpy() == 1)
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "query"])
+def test_a_table_that_does_not_fit_into_memory_is_refused_before_it_is_read(
+    kind: str, csv: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = csv(GOOD)
+    keys: dict[str, Any] = {"path": path, "label": "outcome", "columns": HOLDERS}
+    what, least = f"a CSV file of 0.0 MB, needs {5 * len(GOOD) / 1e6:.1f} MB", 5 * len(GOOD)
+    if kind != "csv":
+        columns: dict[str, object] = {n: list(c) for n, c in read_columns(Path(path)).items()}
+        path, least = parquet(tmp_path / "table.parquet", columns), 20 * (4 * 8 + 3 * 12)
+        keys["path"], what = path, "20 rows of 4 columns, needs 0.0 MB"
+    if kind == "query":
+        pytest.importorskip("duckdb")
+        keys["query"] = "SELECT * FROM data"
+    with monkeypatch.context() as small:
+        small.setattr(fits, "available", lambda: least - 1)
+        small.setattr(table_files, "read_csv", lambda _: pytest.fail("was read"))
+        small.setattr(table_files.ParquetColumns, "whole", lambda _: pytest.fail("was read"))
+        said = complaint(**keys)
+    assert said.startswith(f"{path}: {what} of memory or more")
+    assert "data.query" in said
+    assert "colonnade join" in said
+    monkeypatch.setattr(fits, "available", lambda: least)
+    assert load(DataSpec(**keys), 0).widths == (1, 1)
+
+
+def test_the_memory_of_a_container_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fits, "GROUP", tmp_path)
+    whole = fits.available()
+    assert whole is None or whole > 2**20
+    (tmp_path / "memory.max").write_text("5000\n")
+    (tmp_path / "memory.current").write_text("2000\n")
+    (tmp_path / "memory.stat").write_text("anon 1100\nfile 900\n")
+    assert fits.available() in (None, 3900)
+    (tmp_path / "memory.max").write_text("max\n")
+    assert fits.available() != 3900
 
 
 def test_whole_number_labels_are_sorted_by_value_and_not_by_letter(csv) -> None:
@@ -137,6 +175,24 @@ def test_a_damaged_file_is_refused_by_name(tmp_path: Path, name: str, content: b
     message = complaint(path=str(path), **({} if name == "bad.npz" else {"label": "y"}))
     assert name in message
     assert "\n" not in message
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
+@pytest.mark.parametrize("large", [False, True])
+def test_a_csv_file_in_another_encoding_says_what_to_do(
+    encoding: str, large: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "table.csv"
+    path.write_bytes(GOOD.replace("town1", "Zürich").encode(encoding))
+    if large:
+        pytest.importorskip("duckdb")
+        monkeypatch.setattr(table_files, "LARGE", 0)
+    with (
+        pytest.raises(InputError, match=r"table.csv: .*save it as UTF-8\)\.$") as error,
+        table_files.opened(path, None, tmp_path / "copy") as columns,
+    ):
+        columns["city"]
+    assert "codec" not in str(error.value)
 
 
 def test_pickled_objects_are_never_loaded_nor_advised(tmp_path: Path) -> None:
@@ -390,7 +446,7 @@ def test_a_large_csv_file_has_the_cells_of_a_small_one(
     assert not list((tmp_path / "party").iterdir())
     for content, why in {
         b"a,b\n1,2\n3\n": r"Line: 3: Expected Number of Columns: 2 Found: 1",
-        b"a,b\n1,\xff\n": r"(Line: 2: Invalid unicode|can't decode byte)",
+        b"a,b\n1,\xff\n": r"another encoding, such as Latin-1.*save it as UTF-8",
         b"a,a\n1,2\n": "names column 'a' twice",
     }.items():
         path.write_bytes(content)

@@ -18,6 +18,7 @@ from colonnade.errors import InputError
 if TYPE_CHECKING:
     from colonnade.data.looking import Look, Looked, Wanted
     from colonnade.data.preprocessing import Preprocessing
+    from colonnade.federation.agreement.party_file import PartyFile
 
 HEADERS = ("column", "holds", "gaps", "values", "treatment", "numbers")
 FIGURES = ("gaps", "values", "numbers")
@@ -118,9 +119,19 @@ def _of_party(path: Path) -> tuple[Wanted, Preprocessing | None]:
         divider=by.name if by and by.party == party.party else None,
         only=data.columns if party.holds_columns else [],
         declared=data.prepare,
+        labelled=_labelled(party),
+        elsewhere=party.federation.roles.several,
     )
     before = party.folder / FITTED
     return wanted, load_preprocessing(before) if before.exists() else None
+
+
+def _labelled(party: PartyFile) -> int | None:
+    """How many rows of a party's file, from the first, need a label; None: all."""
+    rows = party.federation.rows
+    if party.matches or party.federation.roles.several:
+        return 0
+    return rows.aligned if rows else None
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -103,7 +103,7 @@ def predict(
         from colonnade.federation.asking.prediction_tables import write_csv
 
         write_csv(found, sys.stdout, asked.column)
-    for note in (*notes(found), *nameless_note(asked.nameless)):
+    for note in (*notes(found, matched=party.matches), *nameless_note(asked.nameless)):
         console.print(Text(printable(note, LINE)), soft_wrap=True)
 
 
@@ -173,8 +173,9 @@ def _ids(text: str | None) -> list[str] | None:
     return [word for word in words if word]
 
 
-def notes(found: Predicted) -> list[str]:
-    """What must be said about these answers."""
+def notes(found: Predicted, *, matched: bool = False) -> list[str]:
+    """What must be said about these answers. `matched`: rows were, and only those can be asked
+    for."""
     total = len(found.ids)
     what = "prediction" if total == 1 else "predictions"
     missed = Counter((party, why) for absent in found.absent for party, why in absent.items())
@@ -187,8 +188,8 @@ def notes(found: Predicted) -> list[str]:
     said += [f"{rows:,} of them without {party}: {why}." for party, why, rows in some]
     if unknown := found.unknown:
         are = "key is" if len(unknown) == 1 else "keys are"
-        missed = f"{len(unknown):,} {are} not known, or not at every party, without an answer"
-        said.append(f"{missed}: {first_of(unknown)}.")
+        where = "among the matched rows" if matched else "known"
+        said.append(f"{len(unknown):,} {are} not {where}, without an answer: {first_of(unknown)}.")
     for why, rows in Counter(found.failed.values()).items():
         failed = [one for one, reason in found.failed.items() if reason == why]
         said.append(f"No answer to {rows:,} of the keys ({first_of(failed)}): {why}.")

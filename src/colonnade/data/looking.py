@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
@@ -27,12 +27,14 @@ from colonnade.data.preprocessing.fitted import (
 )
 from colonnade.data.preprocessing.fitting import Unfit, fit_column, has_codes
 from colonnade.data.raw import unlabelled
+from colonnade.data.rows import Indices
 from colonnade.data.sql import Query
 from colonnade.data.table_files import ParquetColumns, opened, row_count
 from colonnade.errors import InputError
 
 SHOWN = 5  # levels that are named
 SAMPLE = 10**5  # rows of a large table that are looked at
+STAY = "In a federation with rows.match they may stay: they are not trained on."
 
 
 class Look(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,6 +68,8 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     divider: str | None = None  # the column that rows are split by
     only: list[str] | None = None  # the columns that are used; None: all
     declared: Mapping[str, str] = {}
+    labelled: int | None = None  # so many rows, the first ones, need a label; None: all
+    elsewhere: bool = False  # a label that is missing may be at another party
 
     @property
     def known(self) -> dict[str | None, str]:
@@ -89,9 +93,9 @@ def look(wanted: Wanted, fitted: Preprocessing | None = None) -> Looked:
                 )
         before = {} if fitted is None else {column.name: column for column in fitted.columns}
         rows = row_count(columns)
-        sample = _sample(columns)
+        sampled = _sampled(columns)
         found = [
-            _look(name, columns[name] if sample is None else sample(name), wanted, before.get(name))
+            _look(name, _cells(columns, name, sampled), wanted, before.get(name), sampled)
             for name in columns
         ]
     return Looked(
@@ -100,20 +104,29 @@ def look(wanted: Wanted, fitted: Preprocessing | None = None) -> Looked:
         width=sum(one.width for one in found),
         columns=found,
         fitted=fitted is not None,
-        sample=None if sample is None else min(rows, SAMPLE),
+        sample=None if sampled is None else len(sampled),
     )
 
 
-def _sample(columns: Mapping[str, Column]) -> Callable[[str], Column] | None:
-    """How a column of a large table is read: some rows, drawn by a fixed seed. None: as a whole."""
+def _sampled(columns: Mapping[str, Column]) -> Indices | None:
+    """The rows of a large table that are looked at, drawn by a fixed seed. None: all."""
     if not isinstance(columns, ParquetColumns):
         return None
     drawn = numpy_stream(0, "look").choice(columns.rows, min(columns.rows, SAMPLE), replace=False)
-    rows = np.sort(drawn)
-    return lambda name: columns.take(name, rows)
+    return np.sort(drawn)
 
 
-def _look(name: str, values: Column, wanted: Wanted, fitted: AnyFitted | None) -> Look:
+def _cells(columns: Mapping[str, Column], name: str, sampled: Indices | None) -> Column:
+    return columns.take(name, sampled) if isinstance(columns, ParquetColumns) else columns[name]
+
+
+def _look(
+    name: str,
+    values: Column,
+    wanted: Wanted,
+    fitted: AnyFitted | None,
+    sampled: Indices | None,
+) -> Look:
     if isinstance(values, cells.Unusable):
         return _look_unusable(name, values, wanted)
     texts = cells.words(values)
@@ -123,10 +136,12 @@ def _look(name: str, values: Column, wanted: Wanted, fitted: AnyFitted | None) -
     unused = partial(told, gaps=empty, treatment="no feature", width=0)
     if name in wanted.known:
         kind = wanted.known[name]
+        detail = _named_detail(kind, different)
         if kind == "label" and empty:
-            why = unlabelled(np.array([not text for text in texts]), name)
-            return told(kind=kind, gaps=empty, treatment="refused", width=0, detail=why)
-        return unused(kind=kind, detail=_named_detail(kind, different))
+            if why := _lacking_labels(name, texts, wanted, sampled):
+                return told(kind=kind, gaps=empty, treatment="refused", width=0, detail=why)
+            detail += f"; {_without_label(empty, wanted)}"
+        return unused(kind=kind, detail=detail)
     if wanted.only is not None and name not in wanted.only:
         return unused(kind="", detail="not used")
     source = str(wanted.path)
@@ -144,6 +159,28 @@ def _look(name: str, values: Column, wanted: Wanted, fitted: AnyFitted | None) -
         width=fitted.width,
         detail=_key_perhaps(name, values, fitted, wanted) + detail_of(fitted),
     )
+
+
+def _lacking_labels(
+    name: str, texts: list[str], wanted: Wanted, sampled: Indices | None
+) -> str | None:
+    """Why a training would refuse the labels that are missing; None: it would not."""
+    rows = np.arange(len(texts)) if sampled is None else sampled
+    empty = np.array([not text for text in texts])
+    if empty.all():
+        return f"label column {name!r} is empty in every row."
+    need = rows < (np.inf if wanted.labelled is None else wanted.labelled)
+    if not empty[need].any():
+        return None
+    return f"{unlabelled(empty[need], name, rows[need])} {STAY}"
+
+
+def _without_label(rows: int, wanted: Wanted) -> str:
+    which = "1 row" if rows == 1 else f"{rows:,} rows"
+    if wanted.elsewhere:
+        return f"{which} without a label here may have one at another party"
+    are = "is" if rows == 1 else "are"
+    return f"{which} without a label {are} not trained on, and may be asked for"
 
 
 def _look_unusable(name: str, values: cells.Unusable, wanted: Wanted) -> Look:

@@ -26,6 +26,11 @@ WORDS = {
     "": LEFT_OUT,
 }
 KEYS = ("time", "group", "column")
+LEAVE = "Leave these rows out with data.query, or fill their cells."
+TIMELESS = (
+    f"{LEAVE} Or write train, validation or test into a column, nothing for a row to leave out, "
+    "and name it in split_by.column."
+)
 
 
 class SplitBy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -109,7 +114,7 @@ def _moments(values: Column, where: str) -> NDArray[np.float64]:
                 "2025-01-31; split_by.time needs one of them."
             )
         found = numbers
-    _refuse_gaps(np.isnan(found), where, "a time")
+    _refuse_gaps(np.isnan(found), where, "a time", TIMELESS)
     return found
 
 
@@ -141,10 +146,10 @@ def _cut(order: NDArray[np.int64], sizes: NDArray[np.int64], test: float, val: f
     return parts
 
 
-def _refuse_gaps(empty: NDArray[np.bool_], where: str, what: str) -> None:
+def _refuse_gaps(empty: NDArray[np.bool_], where: str, what: str, advice: str = LEAVE) -> None:
     if empty.any():
         row = int(np.argmax(empty)) + 1
         raise InputError(
-            f"{where}, data row {row} is empty (data rows count from 1); every row "
-            f"needs {what} to be split by."
+            f"{where}, data row {row} is empty, in all {int(empty.sum()):,} of {len(empty):,} rows "
+            f"(data rows count from 1); every row needs {what} to be split by. {advice}"
         )

@@ -91,7 +91,7 @@ def read_csv(path: Path) -> dict[str, Column]:
             file.seek(0)
             lines = list(csv.reader(file, delimiter=between, strict=True))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(_unreadable(path, CSV, error)) from error
+        raise InputError(_unreadable(path, CSV, _why_no_csv(error))) from error
     while lines and not lines[-1]:
         lines.pop()
     if len(lines) < 2:
@@ -104,6 +104,12 @@ def read_csv(path: Path) -> dict[str, Column]:
                 f"{len(header)} columns ({COUNTING})."
             )
     return dict(zip(header, zip(*rows, strict=True), strict=True))
+
+
+def _why_no_csv(error: Exception) -> object:
+    if not isinstance(error, UnicodeDecodeError) and "nvalid unicode" not in str(error):
+        return error
+    return "its letters are in another encoding, such as Latin-1 or UTF-16: save it as UTF-8"
 
 
 def _header(line: Sequence[str], path: Path) -> list[str]:
@@ -128,11 +134,11 @@ def copy_csv(path: Path, target: Path) -> None:
             file.seek(0)
             header = _header(next(csv.reader(file, delimiter=between, strict=True)), path)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(_unreadable(path, CSV, error)) from error
+        raise InputError(_unreadable(path, CSV, _why_no_csv(error))) from error
     try:
         sql.copy_csv(path, target, header, between)
     except ValueError as error:
-        raise InputError(_unreadable(path, CSV, error)) from error
+        raise InputError(_unreadable(path, CSV, _why_no_csv(error))) from error
 
 
 def _separator(header: str) -> str:
@@ -223,7 +229,12 @@ class ParquetColumns(Mapping[str, Column]):
     def chunks(self, names: Sequence[str]) -> Iterator[dict[str, Column]]:
         """These columns, some rows at a time, from the first to the last."""
         for _, frame in self._parts(names):
-            yield {one.name: series_cells(one) for one in frame.get_columns()}
+            yield {
+                one.name: self._unusable(one.name, len(one))
+                if no_cells(one.dtype)
+                else series_cells(one)
+                for one in frame.get_columns()
+            }
 
     def _parts(self, names: Sequence[str]) -> Iterator[tuple[int, Any]]:
         """The first row of each part, and the part."""

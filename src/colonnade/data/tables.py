@@ -10,13 +10,14 @@ import numpy as np
 
 from colonnade.common.metric_names import GoalName
 from colonnade.common.text import nearest
-from colonnade.data import mapping
+from colonnade.data import mapping, sql
+from colonnade.data.fits import check_fits
 from colonnade.data.preprocessing.cells import Column, Unusable
 from colonnade.data.raw import Raw, class_note, encode_labels, from_arrays, idle_note
 from colonnade.data.spec import DataSpec
 from colonnade.data.sql import Query
 from colonnade.data.table import Table
-from colonnade.data.table_files import read_arrays, read_columns, stamp
+from colonnade.data.table_files import read_arrays, read_columns, read_parquet, stamp
 from colonnade.errors import InputError
 
 
@@ -28,7 +29,10 @@ def read(spec: DataSpec) -> Raw:
         return _npz(path, changed, path.stem, spec.goal)
     if spec.label is None:
         raise InputError(f"{path}: data.label must name the column that holds the labels.")
-    return _raw(_columns(path, changed, spec.sql), path, spec, spec.label)
+    used = None
+    if spec.columns is not None:
+        used = 1 + len({one for held in spec.columns.values() for one in held})
+    return _raw(_columns(path, changed, spec.sql, used), path, spec, spec.label)
 
 
 def read_npz(path: Path, name: str, goal: GoalName | None = None) -> Raw:
@@ -42,8 +46,15 @@ def _npz(path: Path, stamp: tuple[int, ...], name: str, goal: GoalName | None) -
 
 
 @functools.lru_cache(maxsize=4)
-def _columns(path: Path, stamp: tuple[int, ...], query: Query | None) -> Mapping[str, Column]:
-    return read_columns(path, query)
+def _columns(
+    path: Path, stamp: tuple[int, ...], query: Query | None, used: int | None
+) -> Mapping[str, Column]:
+    if query is None:
+        check_fits(path, path, used)
+        return read_columns(path)
+    with sql.result(path, query) as found:
+        check_fits(found, path, used)
+        return read_parquet(found, str(path))
 
 
 def _raw(columns: Mapping[str, Column], path: Path, spec: DataSpec, label: str) -> Raw:

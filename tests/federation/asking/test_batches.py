@@ -24,6 +24,7 @@ from colonnade.federation.asking.prediction_tables import (
     write_csv,
     write_table,
 )
+from colonnade.federation.asking.predictions import check_known
 from colonnade.federation.member.prediction_requests import Asked, Predicted
 
 
@@ -162,8 +163,13 @@ def test_a_note_says_what_the_answers_lack() -> None:
     assert notes(found) == [
         "3 predictions, most with every party.",
         "1 of them without lab: away.",
-        "2 keys are not known, or not at every party, without an answer: x1, x2.",
+        "2 keys are not known, without an answer: x1, x2.",
     ]
+    *_, unmatched = notes(found, matched=True)
+    assert unmatched == "2 keys are not among the matched rows, without an answer: x1, x2."
+    none = Predicted([], unknown=["x1"])
+    with pytest.raises(InputError, match=r"none of the 1 rows .*\(x1\) is among the matched rows"):
+        check_known(none, "hospital", matched=True)
     alone = msgspec.structs.replace(found, absent=[{"lab": "away"}] * 3, unknown=[])
     assert notes(alone) == ["3 predictions, without lab (away)."]
 

@@ -241,6 +241,7 @@ def test_rows_that_a_device_does_not_have_are_predicted_without_it(tmp_path: Pat
 
     async def story() -> None:
         places = field.members["client1"].own.places
+        assert isinstance(places, dict)
         del places["7"]
         answer, _ = await field.ask("client0", IDS)
         assert answer.absent == {"client1": "lacks 1 of 4 rows (7)"}
@@ -326,6 +327,7 @@ def test_calls_in_which_a_device_takes_no_part_leave_nothing_behind(tmp_path: Pa
 
     async def story() -> None:
         places = field.members["client1"].own.places
+        assert isinstance(places, dict)
         del places["7"]
         for _ in range(70):
             await field.ask("client3", ["7"])

@@ -16,8 +16,14 @@ from colonnade.data.stored import StoredRows
 from colonnade.errors import InputError, Unsuited
 from colonnade.federation.agreement.party_file import PartyFile, read_party
 from colonnade.federation.member.finding import Finding, Found
+from colonnade.federation.member.leaderless import member_kind
+from colonnade.federation.member.member import Member
 from colonnade.federation.member.own_data import read_own
-from colonnade.network.clock import Clock
+from colonnade.federation.member.prediction_requests import Predictor
+from colonnade.federation.member.stage import Stage
+from colonnade.federation.member.status import status
+from colonnade.network.clock import SECOND, Clock
+from colonnade.network.transport.memory import MemoryTransport
 from colonnade.testing import run_projected
 
 ROWS = 80
@@ -206,7 +212,7 @@ def test_a_large_table_gives_the_numbers_of_a_small_one(
     own = read_own(complete(tmp_path, name, found))
     assert isinstance(own.x, StoredRows)
     assert isinstance(small.x, torch.Tensor)
-    assert own.ids == small.ids
+    assert tuple(own.ids) == tuple(small.ids)
     assert torch.equal(own.x[torch.arange(ROWS)], small.x)
     assert torch.equal(own.rows(["7", "nobody"]), small.rows(["7", "nobody"]))
     assert own.features is not None
@@ -281,7 +287,6 @@ def test_a_party_started_again_names_a_column_that_is_missing_or_new(tmp_path: P
 
 
 def test_a_file_that_changes_while_the_party_runs_is_noticed(tmp_path: Path) -> None:
-    """The rows stay as they were read; when the party answers, its log says so."""
     write(tmp_path)
     own = read_own(complete(tmp_path, "clinic", meet(tmp_path)["clinic"]))
     assert own.features is not None
@@ -291,6 +296,52 @@ def test_a_file_that_changes_while_the_party_runs_is_noticed(tmp_path: Path) -> 
     assert own.features.file_changed
     path.unlink()
     assert own.features.file_changed
+
+
+@pytest.mark.parametrize("when", ["training", "answering"])
+def test_a_file_that_changes_is_told_when_the_training_ends_and_when_the_party_answers(
+    when: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The rows stay as they were read; the log and the status say so."""
+    write(tmp_path)
+    found, clock = meet(tmp_path), Clock()
+    room = MemoryTransport(clock)
+    files = {name: complete(tmp_path, name, found[name]) for name in DATA}
+    fed = files["clinic"].federation
+    members: dict[str, Member] = {
+        name: member_kind(fed)(fed, read_own(one), room.seat(name), one.folder, life=1)
+        for name, one in files.items()
+    }
+
+    def change() -> None:
+        with (tmp_path / "clinic.csv").open("a") as file:
+            file.write("99,12,Lima\n")
+
+    def told() -> list[str]:
+        assert status(members["hospital"])["remarks"] == []
+        lines = [one for one in caplog.messages if "the file has changed since" in one]
+        assert all(one.startswith("clinic: ") and "clinic.csv" in one for one in lines)
+        assert len(lines) == len(status(members["clinic"])["remarks"])
+        return lines
+
+    async def story() -> None:
+        ends = (Stage.ANSWERING, Stage.TRAINED)
+        while any(one.state.stage not in ends for one in members.values()):
+            await clock.sleep_until(clock.now + SECOND // 10)
+        assert len(told()) == (when == "training")
+        if when == "answering":
+            change()
+        replies: list[bytes] = []
+        Predictor(members["hospital"], replies.append).begin(b'{"ids": ["1"]}')
+        while not replies:
+            await clock.sleep_until(clock.now + SECOND // 100)
+        assert len(told()) == 1, "once, however often it is asked"
+
+    if when == "training":
+        change()
+    for name, one in members.items():
+        clock.spawn(one.live(), name)
+    clock.run(("story", story()))
 
 
 def test_a_query_is_the_table_of_a_party(tmp_path: Path) -> None:

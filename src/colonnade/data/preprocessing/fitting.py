@@ -43,6 +43,15 @@ LANDMARKS = 101
 
 UNCLEAR = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+")  # thousands, or a number below a thousand
 CODES = 20  # different values that numbers and words together may have to be categories
+# What most cells of a column that is left out may look like, and how it can be used.
+TIMES = re.compile(r"([01]?\d|2[0-3]):[0-5]\d(:[0-5]\d)?")
+UNITS = re.compile(r"[+-]?\s*[%€$£¥]\s*[+-]?\d[\d.,'’\s]*|[+-]?\d[\d.,'’\s]*[%€$£¥]")
+LOOKS = (
+    (TIMES, "times", 'use them by prepare = "date:%H:%M" (with seconds "date:%H:%M:%S")'),
+    (UNITS, "numbers with a unit", "take the unit off, in the file or with data.query"),
+)
+# The number of a row, as pandas writes it when it is not told index=False.
+NAMELESS = re.compile(r"|Unnamed: \d+|__index_level_\d+__")
 
 
 class Unfit(InputError):
@@ -141,6 +150,8 @@ def _usual_number(name: str, known: Numbers, mark: str = "") -> AnyFitted:
         return Drop(name=name, why="empty")
     if _named_id(name) and len(filled) > 1 and _all_different_wholes(filled):
         return Drop(name=name, why="ids: a different number in each row")
+    if NAMELESS.fullmatch(name) and len(filled) > 1 and _all_different_wholes(filled):
+        return Drop(name=name, why="no name, and a different number in each row: row numbers")
     plain = _standard(name, known, mark)
     low, middle, high = np.quantile(filled, (0.25, 0.5, 0.75))
     # By the quartiles: a value far out widens the standard deviation, so that of n values none is
@@ -220,11 +231,20 @@ def _usual_words(name: str, values: Column, rows: NDArray[np.int64], where: str)
     _refuse_unclear_marks(counts, where)
     _refuse_unclear_dates(counts, where)
     if 2 * len(counts) > filled:
-        return Drop(name=name, why=f"ids or free text: {len(counts):,} values in {filled:,} rows")
+        return Drop(name=name, why=_why_left_out(counts, filled))
     kept, _ = _kept_and_rare(counts)
     if not kept:
         return Drop(name=name, why=f"{len(counts):,} values, all of them rare")
     return _onehot(name, values) if len(kept) <= MOST else _ordinal(name, values)
+
+
+def _why_left_out(counts: Counter[str], filled: int) -> str:
+    many = f"{len(counts):,} values in {filled:,} rows"
+    for pattern, kind, advice in LOOKS:
+        alike = [text for text in counts if pattern.fullmatch(text)]
+        if 2 * len(alike) > len(counts):
+            return f"{kind} such as {alike[0]!r}, {many}; {advice}"
+    return f"ids or free text: {many}"
 
 
 def _refuse_mixture(

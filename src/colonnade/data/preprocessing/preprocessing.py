@@ -78,7 +78,8 @@ class Preprocessing(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     def notes(self) -> tuple[str, ...]:
         """What a reader of results must know: columns that were left out unasked."""
-        left = [f"{one.name} ({one.why})" for one in self.left if one.why != "as declared"]
+        unasked = [one for one in self.left if one.why != "as declared"]
+        left = [f"{one.name or repr('')} ({one.why})" for one in unasked]
         return (f"columns left out: {first_of(left)}",) if left else ()
 
     def features(

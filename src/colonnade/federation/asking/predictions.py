@@ -56,13 +56,13 @@ def predict(party: PartyFile, ids: Sequence[str] | None) -> Predicted:
 
 def check_known(found: Predicted, party: str, *, matched: bool = False) -> None:
     """Ids that the party does not have are left out of an answer; an answer to none is a mistake
-    of whoever asked. `matched`: only rows that every party has can be asked for."""
+    of whoever asked. `matched`: rows were, and only those can be asked for."""
     if not found.unknown or found.ids or found.failed:
         return
     rows = f"the {len(found.unknown):,} rows that were asked for"
     some = printable(first_of(found.unknown), ERROR)
     if matched:
-        raise InputError(f"none of {rows} ({some}) is at every party; ask for rows that match")
+        raise InputError(f"none of {rows} ({some}) is among the matched rows; ask for one that is")
     raise InputError(f"{party} has none of {rows} ({some}); ask for ids in its data")
 
 

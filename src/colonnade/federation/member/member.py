@@ -33,6 +33,7 @@ log = logging.getLogger(__name__)
 
 TESTED_WITHOUT = "tested without"
 FAILED = "could not compute its part; its log says why"
+CHANGED = "the file has changed since this party was started; start it again to read it"
 TRIES = 5  # of a test, while somebody who is there was not heard
 RETURN = 3.0  # seconds that a trained party, started again, waits for the others
 LOOK = 2 * SECOND  # between two looks at who has come back, while nobody asks
@@ -46,6 +47,7 @@ class Member(TrainingMember):
         self.asked = 0  # calls so far
         self.replies: dict[int, Replies] = {}  # to calls of this party that are open, by number
         self.missed_in_test: set[str] = set()
+        self.file_changed = False  # as it was when it was last looked at
         self._unknown = Tally(log)
         self.budget = self._budget()
 
@@ -270,11 +272,18 @@ class Member(TrainingMember):
         return part
 
     def _look_at_file(self) -> None:
-        """Answers are about the rows as they were read when this party was started."""
+        """Training and answers are about the rows as they were read when this party was started."""
         features = self.own.features
-        if features is not None and features.file_changed:
-            kind = "the file has changed since this party was started; start it again to read it"
-            self._unknown.add(self.party, kind, features.kept.file)
+        self.file_changed = features is not None and features.file_changed
+        if features is not None and self.file_changed:
+            self._unknown.add(self.party, CHANGED, features.kept.file)
+
+    def remarks(self) -> list[str]:
+        return [*super().remarks(), *([CHANGED] if self.file_changed else [])]
+
+    async def take_part(self, resume_at: int) -> None:
+        await super().take_part(resume_at)
+        self._look_at_file()
 
     def _average_where_spent(self, part: Part, ids: Sequence[str] | None) -> Part:
         """Average columns, which are zeros, for the rows whose budget is used up; the others leave

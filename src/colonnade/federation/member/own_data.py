@@ -37,7 +37,8 @@ from colonnade.federation.member.own_features import OwnFeatures, own_features
 from colonnade.federation.member.own_keys import KnownKeys, check_there
 from colonnade.federation.member.own_labels import in_file_order, own_labels
 from colonnade.federation.member.own_models import own_code, own_models, rehearse
-from colonnade.federation.member.own_rows import RowOrder, numbered, repeated, row_order
+from colonnade.federation.member.own_rows import RowOrder, repeated, row_order
+from colonnade.federation.member.row_ids import numbered, places_of
 from colonnade.models.factories import Factory
 
 
@@ -86,10 +87,9 @@ class OwnData:
         return list(ids) if known is None else [known.written[int(one) - 1] for one in ids]
 
     @cached_property
-    def places(self) -> dict[str, int]:
+    def places(self) -> Mapping[str, int]:
         """Of the rows that this party has."""
-        held = self.held
-        return {one: i for i, one in enumerate(self.ids) if held is None or held[i]}
+        return places_of(self.ids, self.held)
 
 
 def read_own(party: PartyFile, read: FileRows | None = None) -> OwnData:

@@ -7,18 +7,16 @@ they were matched (`rows.match`).
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from colonnade.data.preprocessing import Column
-from colonnade.data.raw import COUNTING, Array
 from colonnade.data.rows import Indices
-from colonnade.data.series import EXACT
 from colonnade.data.table_files import row_count
 from colonnade.errors import InputError
 from colonnade.federation.agreement.federation import Federation
@@ -32,8 +30,7 @@ from colonnade.federation.member.own_keys import (
     known_keys,
     read_keys,
 )
-
-MANY = 10**6  # rows whose numbers are not kept as texts
+from colonnade.federation.member.row_ids import numbered, read_ids
 
 
 @dataclass(frozen=True)
@@ -74,11 +71,8 @@ def _listed(
         )
     if spec.id is None:
         return RowOrder(np.arange(count), numbered(count))
-    ids = _ids(columns[spec.id], path, spec.id)
-    first = np.array(sorted(range(rows.size), key=ids.__getitem__), dtype=np.int64)
-    order = np.concatenate([first, np.arange(rows.size, count)])
-    ids = tuple(ids[i] for i in order)
-    return RowOrder(order, ids, fingerprint(party.federation, ids[: rows.size]))
+    order, ids = read_ids(columns, path, spec.id, rows.size)
+    return RowOrder(order, ids, fingerprint(party.federation, islice(ids, rows.size)))
 
 
 def _matched(
@@ -102,60 +96,13 @@ def _matched(
     )
 
 
-def fingerprint(federation: Federation, ids: Sequence[str]) -> str:
+def fingerprint(federation: Federation, ids: Iterable[str]) -> str:
     """Tells whether two parties have the same ids. Whoever can guess all of them can check the
     guess."""
-    text = "\x1f".join([federation.hash, *ids])
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-
-
-def _ids(values: Column, path: Path, column: str) -> tuple[str, ...]:
-    """As text, so that a number in one file is the same number in another kind of file."""
-    array = np.asarray(values)
-    ids = [str(one).strip() for one in _whole(array, path, column)]
-    for row, one in enumerate(ids, 1):
-        if not one:
-            raise InputError(f"{path}: column {column!r}, data row {row} has no id ({COUNTING}).")
-    if len(set(ids)) < len(ids):
-        raise InputError(
-            f"{path}: column {column!r} holds the id {repeated(ids)!r} twice; a row is one entity,"
-            " so keep one of the rows."
-        )
-    return tuple(ids)
-
-
-def _whole(array: Array, path: Path, column: str) -> Sequence[object]:
-    if array.dtype.kind != "f":
-        return array.tolist()
-    numbers = array.astype(np.float64)
-    bad = ~np.isfinite(numbers) | (numbers != np.round(numbers)) | (np.abs(numbers) >= EXACT)
-    if bad.any():
-        row = int(np.argmax(bad))
-        raise InputError(
-            f"{path}: column {column!r}, data row {row + 1} ({array[row]}; {COUNTING}) is no id; "
-            f"expected text or whole numbers, and below 2^53 those that are kept as {array.dtype}; "
-            "CAST others to text or BIGINT with data.query."
-        )
-    return numbers.astype(np.int64).tolist()
-
-
-class RowNumbers(Sequence[str]):
-    """Ids of rows that have none: their numbers from 1. They take no memory."""
-
-    def __init__(self, rows: range) -> None:
-        self.rows = rows
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, place: Any) -> Any:
-        found = self.rows[place]
-        return RowNumbers(found) if isinstance(found, range) else str(found)
-
-
-def numbered(count: int) -> Sequence[str]:
-    few = tuple(str(number) for number in range(1, min(count, MANY) + 1))
-    return few if count <= MANY else RowNumbers(range(1, count + 1))
+    found = hashlib.blake2b(federation.hash.encode(), digest_size=16)
+    for one in ids:
+        found.update(b"\x1f" + one.encode())
+    return found.hexdigest()
 
 
 def repeated(names: Sequence[str]) -> str:
