@@ -105,7 +105,7 @@ def _show(shown: Shown, page: Path, console: Console) -> None:
     from colonnade.experiments.findings import PLAIN
     from colonnade.experiments.table import render
 
-    for grid in (*shown.means_grids(), shown.difference_grid()):
+    for grid in (*shown.means_grids(), shown.cost_grid()):
         console.print(render(grid))
     for sentence in shown.advice(PLAIN):
         console.print(Text(sentence))

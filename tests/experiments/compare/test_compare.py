@@ -4,6 +4,7 @@ advice follows from the figures."""
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.browser import browse, needs_browser
 from typer.testing import CliRunner
 
 from colonnade.cli import app
@@ -23,8 +25,9 @@ from colonnade.experiments.compare.present import Shown, markdown, write_html
 from colonnade.experiments.compare.search import best_of
 from colonnade.experiments.compare.study import compare, usual_faults
 from colonnade.experiments.config import parse_experiment
+from colonnade.experiments.page import write_page
 from colonnade.experiments.runner import run_experiment
-from colonnade.experiments.table import Plan, summarise
+from colonnade.experiments.table import Grid, Plan, summarise
 
 SMALL = """
 name = "small"
@@ -120,6 +123,63 @@ def test_a_page_names_the_commit_of_the_trainings_not_that_of_the_page(
     lines = results.read_bytes().splitlines(keepends=True)
     results.write_bytes(b"".join(lines[:-1]))
     assert compare(small[0], small[1], epochs=4, only=only).commit == "later"
+
+
+def test_every_setting_has_paired_differences_from_the_best_method_that_may_be_advised(
+    small: tuple[Path, Path],
+) -> None:
+    done = compare(small[0], small[1], epochs=4, only=["fdml", "SplitNN zeros", "centralised"])
+    shown = Shown(done)
+    grid = shown.paired_grid()
+    assert grid.header == ("method", *shown.plan.faults)
+    assert [row[0] for row in grid.rows] == list(shown.plan.methods)
+    for column, fault in enumerate(shown.plan.faults, 1):
+        best = shown.field.ranking(fault)[0][0]
+        told = {row[0]: row[column] for row in grid.rows}
+        assert best != "centralised"
+        assert [m for m, text in told.items() if text == "best"] == [best]
+        assert all(" ± " in text for m, text in told.items() if m != best)
+        bold = {grid.rows[row][0] for row, at in grid.best if at == column}
+        unclear = {m for m, how in shown.field.compared(fault).items() if how != "clear"}
+        assert bold == {best} | unclear
+    assert "## Differences" in markdown(shown)
+
+
+def test_a_caption_tells_only_of_columns_that_are_there_and_of_one_seed_as_one(
+    small: tuple[Path, Path],
+) -> None:
+    done = compare(small[0], small[1], epochs=4, only=["fdml", "SplitNN zeros", "centralised"])
+    shown = Shown(done)
+    assert "ε" not in shown.cost_grid().caption
+    shown.plan = replace(shown.plan, seeds=(0,))
+    assert all("one seed" in grid.caption for grid in shown.means_grids())
+    assert not any("1 seeds" in grid.caption for grid in shown.means_grids())
+
+
+@needs_browser
+def test_a_table_of_nine_settings_fits_a_window_of_1200_pixels(tmp_path: Path) -> None:
+    faults = [str(fault["name"]) for fault in usual_faults()]
+    row = ("SplitNN dropout", *["−61.84 ± 44.83"] * len(faults))
+    wide = Grid(("method", *faults), (row,), "Figures.")
+    words = Grid(("method", "a column holder sends"), (("FedVS", "a share of it; " * 40),), "", 2)
+    page = write_page(
+        tmp_path,
+        "comparison.html",
+        figures=wide,
+        differences=wide,
+        costs=wide,
+        leaves=words,
+        **dict.fromkeys(("name", "command", "data", "link"), "x"),
+        **dict.fromkeys(("advice", "pictures", "finals", "notes", "seeds"), []),
+        **dict.fromkeys(("styles", "left_out", "failures"), {}),
+        search=None,
+    )
+    text = re.sub("<meta http-equiv[^>]*>", "", page.read_text())
+    measure = "[...document.querySelectorAll('.scroll')].every(e => e.scrollWidth <= e.clientWidth)"
+    script = f"<script>document.title = {measure} ? 'all fit' : 'some are cut off'</script>"
+    page.write_text(text.replace("</body>", f"{script}</body>"))
+    shown = browse(page.as_uri(), tmp_path / "profile", "--window-size=1200,900", "--dump-dom")
+    assert b"<title>all fit</title>" in shown
 
 
 def results(

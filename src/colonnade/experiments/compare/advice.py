@@ -124,9 +124,9 @@ def _ahead(field: Field, fault: str, voice: Voice) -> str:
     said = f"{voice.plain(place)}: {listed([figures[method] for method in level])}"
     if len(level) > 1:
         return f"{said}, which are level."
-    if len(figures) == 1:
+    second, certain = next(iter(field.compared(fault).items()), ("", ""))
+    if not second or certain == "every seed":  # then it is named with those that may be as good
         return f"{said}."
-    second = list(figures)[1]
     ahead = field.summary.metric.distance(field.behind(second, fault))
     return f"{said}, {ahead} ahead of {figures[second]}."
 
