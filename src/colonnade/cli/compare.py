@@ -109,6 +109,8 @@ def _show(shown: Shown, page: Path, console: Console) -> None:
         console.print(render(grid))
     for sentence in shown.advice(PLAIN):
         console.print(Text(sentence))
+    if edge := shown.edge():
+        console.print(Text(edge))
     for method, why in shown.done.left_out.items():
         console.print(Text(f"Left out: {method}: {why}"))
     show_failures(shown.done.outcome.failures, console)
@@ -125,6 +127,7 @@ def _document(shown: Shown, page: Path) -> dict[str, object]:
         "folder": str(shown.done.folder),
         "report": str(page),
         "advice": shown.advice(PLAIN),
+        "notes": shown.notes(),
         "left_out": shown.done.left_out,
         "methods": shown.done.found.tables,
         "results": msgspec.to_builtins(shown.results),

@@ -22,7 +22,7 @@ from colonnade.experiments.compare import study
 from colonnade.experiments.compare.advice import Field, advice
 from colonnade.experiments.compare.contenders import contenders, scaled
 from colonnade.experiments.compare.present import Shown, markdown, write_html
-from colonnade.experiments.compare.search import best_of
+from colonnade.experiments.compare.search import Trial, at_the_edge, best_of
 from colonnade.experiments.compare.study import compare, usual_faults
 from colonnade.experiments.config import parse_experiment
 from colonnade.experiments.page import write_page
@@ -162,18 +162,11 @@ def test_a_table_of_nine_settings_fits_a_window_of_1200_pixels(tmp_path: Path) -
     row = ("SplitNN dropout", *["−61.84 ± 44.83"] * len(faults))
     wide = Grid(("method", *faults), (row,), "Figures.")
     words = Grid(("method", "a column holder sends"), (("FedVS", "a share of it; " * 40),), "", 2)
-    page = write_page(
-        tmp_path,
-        "comparison.html",
-        figures=wide,
-        differences=wide,
-        costs=wide,
-        leaves=words,
-        **dict.fromkeys(("name", "command", "data", "link"), "x"),
-        **dict.fromkeys(("advice", "pictures", "finals", "notes", "seeds"), []),
-        **dict.fromkeys(("styles", "left_out", "failures"), {}),
-        search=None,
-    )
+    facts: dict[str, Any] = dict.fromkeys(("name", "command", "data", "link"), "x")
+    facts |= dict.fromkeys(("advice", "pictures", "finals", "notes", "seeds", "search"), ())
+    facts |= {key: {} for key in ("styles", "left_out", "failures")}
+    facts |= {"figures": wide, "differences": wide, "costs": wide, "leaves": words}
+    page = write_page(tmp_path, "comparison.html", **facts)
     text = re.sub("<meta http-equiv[^>]*>", "", page.read_text())
     measure = "[...document.querySelectorAll('.scroll')].every(e => e.scrollWidth <= e.clientWidth)"
     script = f"<script>document.title = {measure} ? 'all fit' : 'some are cut off'</script>"
@@ -218,8 +211,8 @@ def test_advice_follows_from_the_figures() -> None:
     assert half.startswith("With half gone: steady (91.00")
     assert "40.00 points ahead of fragile" in half
     assert cheap == (
-        "Where bytes matter: steady, 2 MB for 95.17\u00a0%, 0.83 points behind fragile, which takes 5 "
-        "times as much."
+        "Where bytes matter: steady, 2 MB for 95.17\u00a0%, 0.83 points behind fragile, which "
+        "takes 5 times as much."
     )
     assert hidden.endswith("steady (95.17\u00a0%).")
     assert "steady; it is at most 0.83 points behind" in unsure
@@ -319,8 +312,8 @@ def test_a_cheap_method_is_named_if_one_that_is_level_with_the_best_is_further_b
     )
     _, cheap = asked(found, **dict.fromkeys(values, True))
     assert cheap == (
-        "Where bytes matter: once, 300 kB for 96.40\u00a0%, 1.70 points behind best, which takes 100 "
-        "times as much. Within a point of the best: middle, 10 MB."
+        "Where bytes matter: once, 300 kB for 96.40\u00a0%, 1.70 points behind best, which takes "
+        "100 times as much. Within a point of the best: middle, 10 MB."
     )
 
 
@@ -344,6 +337,39 @@ def test_a_method_of_the_file_keeps_its_values_and_is_tuned_in_the_others() -> N
     assert list(one.search) == ["tau"]
     assert [trial["name"] for trial in one.trials()] == ["ours #1", "ours #2"]
     assert scaled(one.table, 0.25)["epochs"] == 5
+
+
+def test_rates_of_one_group_are_tuned_and_the_others_stay() -> None:
+    dvfl, fedonce = (next(c for c in contenders(None) if c.name == m) for m in ("DVFL", "FedOnce"))
+    rates = {(t["lr"]["clients"], t["lr"]["aggregators"], t["lr"]["owner"]) for t in dvfl.trials()}
+    assert rates == {(2e-3, 2e-3, owner) for owner in (0.03, 0.08, 0.2)}
+    assert {trial["lr"]["server"] for trial in fedonce.trials()} == {0.03, 0.08, 0.2}
+    assert dvfl.values(dvfl.trials()[0]) == {"aggregators": 0, "lr.owner": 0.03}
+    [same] = contenders([{"algorithm": "dvfl"}])
+    assert len(same.trials()) == len(dvfl.trials())
+    [own] = contenders([{"algorithm": "dvfl", "lr": 0.1}])
+    assert {trial["lr"] for trial in own.trials()} == {0.1}
+    assert list(own.search) == ["aggregators"]
+
+
+def test_a_setting_at_the_edge_of_what_was_tried_is_told() -> None:
+    values = [{"lr": rate, "aggregators": count} for count in (0, 4) for rate in (0.1, 0.3, 1.0)]
+    first = [Trial("steep", 0, value, 0.5, 0.5) for value in values]
+    inside = Trial("steep", 1, {"lr": 0.3, "aggregators": 0}, 0.9, 0.9)
+    assert at_the_edge([*first, inside]) == {}  # there is nothing below 0
+    outside = Trial("steep", 1, {"lr": 1.0, "aggregators": 4}, 0.9, 0.9)
+    assert at_the_edge([*first, outside, inside]) == {"steep": {"lr": 1.0, "aggregators": 4}}
+    words = [Trial("told", k, {"objective": word}, 1.0, 1.0) for k, word in enumerate("ab")]
+    assert at_the_edge(words) == {}
+
+
+def test_the_page_tells_of_the_edge_of_the_search(small: tuple[Path, Path]) -> None:
+    done = compare(small[0], small[1], epochs=4, only=["fdml", "SplitNN zeros", "centralised"])
+    trials = [Trial("FDML", stage, {"lr": rate}, 1, 1) for stage in (0, 1) for rate in (3, 1)]
+    shown = Shown(replace(done, found=replace(done.found, trials=trials)))
+    assert "Best at the edge of what was tried, beyond which may be better ones: FDML: lr 3." in (
+        markdown(shown)
+    )
 
 
 def test_faults_are_0_30_and_50_percent_of_parties_and_links_in_training_and_prediction() -> None:

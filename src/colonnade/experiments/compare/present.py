@@ -17,7 +17,7 @@ from colonnade.common.results import Result
 from colonnade.experiments import plots
 from colonnade.experiments.compare.advice import Field, advice
 from colonnade.experiments.compare.contenders import pooled
-from colonnade.experiments.compare.search import described
+from colonnade.experiments.compare.search import at_the_edge, described
 from colonnade.experiments.compare.study import FINAL, Comparison
 from colonnade.experiments.config import Experiment
 from colonnade.experiments.findings import HTML, PLAIN, Voice
@@ -54,12 +54,22 @@ class Shown:
     def advice(self, voice: Voice) -> list[str]:
         return advice(self.field, voice)
 
+    def edge(self) -> str:
+        """The settings beyond which nothing was tried; empty if there are none."""
+        found = at_the_edge(self.done.found.trials)
+        if not found:
+            return ""
+        named = "; ".join(f"{method}: {described(values)}" for method, values in found.items())
+        return f"Best at the edge of what was tried, beyond which may be better ones: {named}."
+
     def notes(self) -> list[str]:
-        """What runs note. Notes that differ in their numbers only are shown once."""
+        """The edge of the search, and what runs note. Notes that differ in their numbers only are
+        shown once."""
         alike: dict[str, list[str]] = {}
         for note in dict.fromkeys(note for r in self.results for note in r.notes):
             alike.setdefault(NUMBER.sub("#", note), []).append(note)
-        return [
+        edge = [edge] if (edge := self.edge()) else []
+        return edge + [
             notes[0] + (f" ({len(notes) - 1} more like it)" if notes[1:] else "")
             for notes in alike.values()
         ]
