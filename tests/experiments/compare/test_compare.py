@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import torch
 from tests.browser import browse, needs_browser
 from typer.testing import CliRunner
 
@@ -405,6 +406,22 @@ def test_bad_input_is_told(change: str, options: dict[str, Any], said: str, tmp_
         compare(file, tmp_path / "out", **{"only": ["fdml"], **options})
     assert said in str(error.value)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_a_method_of_the_file_that_cannot_run_is_an_error_as_in_run(tmp_path: Path) -> None:
+    """Those that nobody asked for are left out."""
+    file = tmp_path / "own.toml"
+    own = '[[methods]]\nname = "{}"\nalgorithm = "fdml"\n'
+    cuda = own.format("second") + 'device = "cuda"\n'
+    file.write_text(f"{SMALL}{own.format('first')}{cuda}")
+    with pytest.raises(InputError) as error:
+        compare(file, tmp_path / "out", epochs=1)
+    said = f'{file}: methods[1] (second): device = "cuda": there is no CUDA device here'
+    assert str(error.value).startswith(said)
+    assert not (tmp_path / "out").exists()
+    done = compare(file, tmp_path / "out", epochs=1, only=["first"])
+    assert not done.left_out
 
 
 def test_a_file_that_is_no_experiment_is_refused_by_the_command(tmp_path: Path) -> None:
