@@ -26,6 +26,7 @@ from colonnade.experiments.engine import NoObserver, Setting, engine_of
 from colonnade.experiments.grid import Bundle, bundles, grid
 from colonnade.experiments.ray_engine import MOST, OnRay, Tasks
 from colonnade.experiments.ray_tasks import Done, Order, Started, Unfit, fits, train, versions
+from colonnade.experiments.runner import run_experiment
 
 TABLE: dict[str, Any] = {
     "name": "small",
@@ -57,6 +58,12 @@ EXCEPTIONS = SimpleNamespace(
 )
 
 GREETED = b"\0\0\0\4\0\0\0\0\0"  # an empty SETTINGS frame of HTTP/2
+
+
+@pytest.fixture(autouse=True)
+def no_cluster_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What Ray has noted on this machine is no part of these tests."""
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path / "ray-tmp"))
 
 
 @pytest.fixture
@@ -162,6 +169,66 @@ def test_without_an_address_the_environment_decides(monkeypatch: pytest.MonkeyPa
     with listening(GREETED) as address:
         monkeypatch.setenv("RAY_ADDRESS", address)
         assert ray_address.check_address(None) == address
+
+
+def noted(address: str, monkeypatch: pytest.MonkeyPatch, folder: Path) -> Path:
+    """The file in which `ray start` notes the head."""
+    file = folder / "ray" / "ray_current_cluster"
+    file.parent.mkdir(parents=True)
+    file.write_text(address)
+    monkeypatch.setenv("RAY_TMPDIR", str(folder))
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    return file
+
+
+@pytest.mark.parametrize("given", [None, "auto"])
+def test_a_head_that_was_killed_is_told_though_ray_has_noted_it(
+    given: str | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+    file = noted(address, monkeypatch, tmp_path)
+    with pytest.raises(InputError) as error:
+        ray_address.check_address(given)
+    told = f"address auto: {file} names the head {address}, but no Ray cluster answers there"
+    assert str(error.value).startswith(f"{told} (Connection refused)")
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: True))
+    assert ray_address.check_address(given) == "auto", "a member needs no address"
+
+
+def test_a_head_that_ray_has_noted_and_that_answers_is_joined(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with listening(GREETED) as address:
+        noted(address, monkeypatch, tmp_path)
+        assert ray_address.check_address(None) == "auto"
+
+
+@pytest.mark.parametrize("text", ["", "nonsense"])
+def test_a_note_that_is_no_address_is_left_to_ray(
+    text: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    noted(text, monkeypatch, tmp_path)
+    assert ray_address.check_address(None) == "auto"
+
+
+def test_an_engine_that_refuses_leaves_no_folder_behind(
+    experiment: Experiment, tmp_path: Path
+) -> None:
+    class Refuses:
+        def check(self, setting: Setting) -> None: ...
+
+        def run(self, setting: Setting, work: Any, observer: Any, keep: Any) -> None:
+            raise InputError("this process cannot join the Ray cluster")
+
+    for folder in (tmp_path / "out", tmp_path / "compared" / "search-1"):
+        with pytest.raises(InputError, match="cannot join"):
+            run_experiment(experiment, folder, engine=Refuses())
+    assert not [path.name for path in tmp_path.iterdir() if path.name != "ray-tmp"]
+    run_experiment(experiment, tmp_path / "out")
+    with pytest.raises(InputError, match="cannot join"):
+        run_experiment(experiment, tmp_path / "out", engine=Refuses())
+    assert (tmp_path / "out" / "config.toml").exists(), "it was there before"
 
 
 def test_an_address_is_for_ray_only(tmp_path: Path) -> None:

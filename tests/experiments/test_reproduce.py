@@ -253,8 +253,11 @@ def test_interrupted_it_goes_on_where_it_stopped_with_one_count_over_all_parts(
     assert len(kept) == 3
     with pytest.raises(InputError, match="not finished"):
         read_reproduction(out)
+    first = json.loads((out / "reproduction.json").read_text())["seconds"]
+    assert first > 0
     watch = Watch()
     done = reproduce("small", "quick", out, observer=watch)
+    assert done.seconds > first, "both commands count"
     assert watch.begun == [(4, 2), (4, 3)]
     assert [*done.evidence["a"].results, *done.evidence["b"].results][:3] == kept
     assert done.assessments[0].difference(("split", "second")) is not None
@@ -262,6 +265,8 @@ def test_interrupted_it_goes_on_where_it_stopped_with_one_count_over_all_parts(
     (out / "report.html").unlink()
     assert read_reproduction(out).write().exists()
     assert (out / "reproduction.json").read_bytes() == before
+    reproduce("small", "quick", out)
+    assert (out / "reproduction.json").read_bytes() == before, "nothing was run, nothing is added"
 
 
 @pytest.mark.usefixtures("plain_reports")

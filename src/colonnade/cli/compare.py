@@ -105,10 +105,12 @@ def _show(shown: Shown, page: Path, console: Console) -> None:
     from colonnade.experiments.findings import PLAIN
     from colonnade.experiments.table import render
 
-    for grid in (*shown.means_grids(), shown.difference_grid()):
+    for grid in (*shown.means_grids(), shown.cost_grid()):
         console.print(render(grid))
     for sentence in shown.advice(PLAIN):
         console.print(Text(sentence))
+    if edge := shown.edge():
+        console.print(Text(edge))
     for method, why in shown.done.left_out.items():
         console.print(Text(f"Left out: {method}: {why}"))
     show_failures(shown.done.outcome.failures, console)
@@ -125,6 +127,7 @@ def _document(shown: Shown, page: Path) -> dict[str, object]:
         "folder": str(shown.done.folder),
         "report": str(page),
         "advice": shown.advice(PLAIN),
+        "notes": shown.notes(),
         "left_out": shown.done.left_out,
         "methods": shown.done.found.tables,
         "results": msgspec.to_builtins(shown.results),

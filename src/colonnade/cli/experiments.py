@@ -29,6 +29,7 @@ from colonnade.cli.options import (
 if TYPE_CHECKING:
     from colonnade.experiments.engine import Engine
     from colonnade.experiments.progress import Bar
+    from colonnade.experiments.reproduce.everything import Done
     from colonnade.experiments.reproduce.run import Reproduced
 
 
@@ -111,41 +112,48 @@ def reproduce(
     from colonnade.experiments.reproduce import ALL, find
 
     names = [] if name == ALL else [find(name).name]
-    folder = out or Path("runs") / ("reproductions" if name == ALL else f"{name}-{scale}")
+    folder = out or Path("runs") / f"{'reproductions' if name == ALL else name}-{scale}"
     console = Console(stderr=as_json)
     if scale == "smoke" and engine == "local":
         jobs = jobs or 1  # runs of a tenth of a second are over before a worker process has begun
     where = engine_maker(jobs, engine, address)
-    from colonnade.experiments.reproduce.everything import reproduce_all, write_markdown
+    from colonnade.experiments.reproduce.everything import (
+        Done,
+        all_documents,
+        duration,
+        reproduce_all,
+        total,
+        write_markdown,
+    )
 
     with watched(folder, console) as bar:
         options: Any = {"engine": where(), "fresh": fresh, "observer": bar}
         if names:
             from colonnade.experiments.reproduce.run import reproduce as work
 
-            found = [work(name, scale, folder, **options)]
+            found = [Done(names[0], work(names[0], scale, folder, **options))]
         else:
             tell = lambda one: _tell_end(one, console, markdown)  # noqa: E731
-            everything = reproduce_all(scale, folder, tell=tell, **options)
-            found = [one.reproduced for one in everything if one.reproduced is not None]
+            found = reproduce_all(scale, folder, tell=tell, **options)
+    known = [one.reproduced for one in found if one.reproduced is not None]
     if markdown is not None and names:
-        write_markdown(found[0], markdown)
+        write_markdown(known[0], markdown)
     if as_json:
-        print_json(found[0].document() if names else [one.document() for one in found])
+        print_json(known[0].document() if names else all_documents(found))
     elif names:
-        _show_reproduction(found[0], console)
-    if any(one.failures for one in found):
+        _show_reproduction(known[0], console)
+    else:
+        console.print(Text(f"All of them took {duration(total(found))}."))
+    if any(one.failed for one in found):
         raise typer.Exit(1)
 
 
-def _tell_end(done: Any, console: Console, pages: Path | None) -> None:
+def _tell_end(done: Done, console: Console, pages: Path | None) -> None:
     from colonnade.experiments.reproduce.everything import write_markdown
 
     if pages is not None and done.reproduced is not None:
         write_markdown(done.reproduced, pages)
-    name, held, judged, minutes, said = done.row()
-    claims = f"{held} of {judged} claims hold" if done.reproduced is not None else "not run"
-    console.print(Text(f"{name}: {claims}, {minutes} min {said}".rstrip()))
+    console.print(Text(str(done)))
 
 
 def report(

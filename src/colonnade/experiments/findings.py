@@ -90,7 +90,7 @@ def verdict(summary: Summary, fault: str, voice: Voice = HTML, place: str = "") 
     if len(ranking) == 1:
         return f"{place}: {figures[leaders[0]]}."
     if len(leaders) > 1:
-        text = f"{place}, {_listed([figures[m] for m in leaders])} are level"
+        text = f"{place}, {listed([figures[m] for m in leaders])} are level"
         seeds = "" if len(ranking[0][1].seeds) == 1 else ": which is ahead changes with the seed"
         return text + seeds + _behind(summary, ranking, figures) + "."
     (best, first), (second, other) = ranking[:2]
@@ -106,7 +106,7 @@ def _behind(
     text, best = "", ranking[0][1]
     for found, words in BEHIND.items():
         names = [figures[m] for m, cell in ranking if summary.certainty(best, cell) == found]
-        text += f"; {words}: {_listed(names)}" if names else ""
+        text += f"; {words}: {listed(names)}" if names else ""
     return text
 
 
@@ -125,5 +125,5 @@ def _common(one: Cell, other: Cell) -> int:
     return len(set(one.seeds) & set(other.seeds))
 
 
-def _listed(items: Sequence[str]) -> str:
+def listed(items: Sequence[str]) -> str:
     return items[0] if len(items) == 1 else ", ".join(items[:-1]) + " and " + items[-1]

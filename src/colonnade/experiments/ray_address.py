@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 import threading
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 from colonnade.errors import InputError
 
@@ -23,24 +25,61 @@ def check_address(given: str | None) -> str:
     InputError: nothing that may be the head of a Ray cluster answers there."""
     address = given or os.environ.get("RAY_ADDRESS") or "auto"
     if address == "auto":
+        _check_noted()
         return address
     if address.startswith("ray://"):
         raise InputError(
             f"address {address}: Ray Client is not supported. Run the command on a machine of the "
             f"cluster, and give its head: {EXPECTED}"
         )
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdigit() or not 0 < int(port) < 65536:
+    found = _parts(address)
+    if found is None:
         raise InputError(f"address {address}: {EXPECTED}")
-    try:
-        _in_time(partial(_greet, host.strip("[]"), int(port)))
-    except OSError as error:
-        reason = error.strerror or str(error) or type(error).__name__
+    if reason := _silent(*found):
         raise InputError(
             f"address {address}: no Ray cluster answers there ({reason}). Is its head running "
             "(`ray start --head`), and may this machine reach it?"
-        ) from None
+        )
     return address
+
+
+def _check_noted() -> None:
+    """The head that `ray start` has noted on this machine, as Ray looks for it. Nothing noted, or
+    no address: Ray itself tells at once."""
+    ray = sys.modules.get("ray")
+    if ray is not None and ray.is_initialized():
+        return  # this process is a member already, maybe of another cluster
+    temporary = os.environ.get("RAY_TMPDIR")
+    if temporary is None and sys.platform.startswith("linux"):
+        temporary = os.environ.get("TMPDIR")
+    file = Path(temporary or "/tmp") / "ray" / "ray_current_cluster"
+    try:
+        noted = file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        return
+    found = _parts(noted)
+    if found is not None and (reason := _silent(*found)):
+        raise InputError(
+            f"address auto: {file} names the head {noted}, but no Ray cluster answers there "
+            f"({reason}): start one (`ray start --head`), or give its address"
+        )
+
+
+def _parts(address: str) -> tuple[str, int] | None:
+    """Host and port."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit() or not 0 < int(port) < 65536:
+        return None
+    return host.strip("[]"), int(port)
+
+
+def _silent(host: str, port: int) -> str:
+    """Why nothing that may be the head of a Ray cluster answers there; empty if something does."""
+    try:
+        _in_time(partial(_greet, host, port))
+    except OSError as error:
+        return error.strerror or str(error) or type(error).__name__
+    return ""
 
 
 def _in_time(work: Callable[[], None]) -> None:

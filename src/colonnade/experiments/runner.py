@@ -77,6 +77,7 @@ def run_experiment(
     check_trackers(track)
     engine.check(setting)
     tell_cautions(experiment, source)
+    missing = [place for place in (folder, *folder.parents) if not place.exists()]
     prepare(experiment, folder, fresh)
     (folder / FAILURES).unlink(missing_ok=True)  # they are tried again
     shutil.rmtree(folder / LIVE, ignore_errors=True)  # of a command that was killed
@@ -99,12 +100,26 @@ def run_experiment(
             append_failure(folder, Failure(run.title(experiment), str(outcome)))
         observer.finish(run.name)
 
-    engine.run(setting, trainings, observer, keep)
+    try:
+        engine.run(setting, trainings, observer, keep)
+    except InputError:
+        _undo(folder, missing)
+        raise
     with suppress(OSError):
         (folder / LIVE).rmdir()  # empty, unless another command works there
     ordered = [finished[key] for run in runs if (key := run.key(experiment)) in finished]
     write_results(folder, ordered)  # in the order of the grid, whichever run ended first
     return Outcome(experiment, folder, ordered, failures)
+
+
+def _undo(folder: Path, missing: Sequence[Path]) -> None:
+    """Remove the folder of an experiment of which nothing has run, with those above it that were
+    `missing` before, innermost first."""
+    if missing and [path.name for path in folder.iterdir()] == [CONFIG]:
+        (folder / CONFIG).unlink()
+        with suppress(OSError):  # something else is in one of them
+            for place in missing:
+                place.rmdir()
 
 
 def tell_cautions(experiment: Experiment, source: str) -> None:

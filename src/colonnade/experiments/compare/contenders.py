@@ -36,10 +36,27 @@ class Contender:
 
     def trials(self) -> list[Table]:
         """One table for each combination of values."""
-        values = product(*self.search.values())
-        found = [dict(zip(self.search, chosen, strict=True)) for chosen in values]
-        numbered = enumerate(found, 1)
-        return [{**self.table, **one, "name": f"{self.name} #{k}"} for k, one in numbered]
+        found = []
+        for k, chosen in enumerate(product(*self.search.values()), 1):
+            table = {**self.table, "name": f"{self.name} #{k}"}
+            for key, value in zip(self.search, chosen, strict=True):
+                table = _with(table, key, value)
+            found.append(table)
+        return found
+
+    def values(self, trial: Table) -> Table:
+        """What a trial has for the keys that are tuned."""
+        return {key: _value(trial, key) for key in self.search}
+
+
+def _with(table: Table, key: str, value: Any) -> Table:
+    outer, _, inner = key.partition(".")
+    return {**table, outer: {**table[outer], inner: value} if inner else value}
+
+
+def _value(table: Table, key: str) -> Any:
+    outer, _, inner = key.partition(".")
+    return table[outer][inner] if inner else table[outer]
 
 
 def contenders(given: Sequence[Table] | None, only: Sequence[str] = ()) -> list[Contender]:
@@ -83,9 +100,12 @@ def _given(table: Table, usual: Sequence[Contender]) -> Contender:
     named = {"name": table.get("method", algorithm), **table}
     if alike is None:
         return Contender(named, {})
-    counted = {key: alike.table[key] for key in COUNTED if key in alike.table}
-    search = {key: values for key, values in alike.search.items() if key not in table}
-    return Contender({**counted, **named}, search)
+    search = {
+        key: values for key, values in alike.search.items() if key.partition(".")[0] not in table
+    }
+    tuned = [key.partition(".")[0] for key in search if "." in key]
+    taken = {key: alike.table[key] for key in (*COUNTED, *tuned) if key in alike.table}
+    return Contender({**taken, **named}, search)
 
 
 def scaled(table: Table, share: float) -> Table:

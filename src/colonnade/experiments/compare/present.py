@@ -17,7 +17,7 @@ from colonnade.common.results import Result
 from colonnade.experiments import plots
 from colonnade.experiments.compare.advice import Field, advice
 from colonnade.experiments.compare.contenders import pooled
-from colonnade.experiments.compare.search import described
+from colonnade.experiments.compare.search import at_the_edge, described
 from colonnade.experiments.compare.study import FINAL, Comparison
 from colonnade.experiments.config import Experiment
 from colonnade.experiments.findings import HTML, PLAIN, Voice
@@ -54,18 +54,25 @@ class Shown:
     def advice(self, voice: Voice) -> list[str]:
         return advice(self.field, voice)
 
+    def edge(self) -> str:
+        """The settings beyond which nothing was tried; empty if there are none."""
+        found = at_the_edge(self.done.found.trials)
+        if not found:
+            return ""
+        named = "; ".join(f"{method}: {described(values)}" for method, values in found.items())
+        return f"Best at the edge of what was tried, beyond which may be better ones: {named}."
+
     def notes(self) -> list[str]:
-        """What runs note. Notes that differ in their numbers only are shown once."""
+        """The edge of the search, and what runs note. Notes that differ in their numbers only are
+        shown once."""
         alike: dict[str, list[str]] = {}
         for note in dict.fromkeys(note for r in self.results for note in r.notes):
             alike.setdefault(NUMBER.sub("#", note), []).append(note)
-        return [
+        edge = [edge] if (edge := self.edge()) else []
+        return edge + [
             notes[0] + (f" ({len(notes) - 1} more like it)" if notes[1:] else "")
             for notes in alike.values()
         ]
-
-    def grids(self) -> list[Grid]:
-        return [self.summary.grid(), self.difference_grid(), self.what_leaves()]
 
     def means_grids(self) -> list[Grid]:
         """For a terminal: means only; what is gone in training, and at prediction."""
@@ -93,24 +100,47 @@ class Shown:
             for method in self.summary.winners(fault)
         )
         title, seeds = self.summary.metric.title, len(self.plan.seeds)
-        caption = f"{title[:1].upper()}{title[1:]}, mean over {seeds} seeds{which}."
+        over = "one seed" if seeds == 1 else f"mean over {seeds} seeds"
+        caption = f"{title[:1].upper()}{title[1:]}, {over}{which}."
         return Grid(("method", *faults.values()), tuple(rows), caption, best=best)
 
-    def difference_grid(self) -> Grid:
+    def paired_grid(self) -> Grid:
+        """The distance from the best method that may be advised, seed by seed, in each setting."""
+        methods, faults = self.plan.methods, self.plan.faults
+        rows = tuple((m, *(self._difference(m, fault) for fault in faults)) for m in methods)
+        as_good = frozenset(
+            (methods.index(method), column)
+            for column, fault in enumerate(faults, 1)
+            if self.field.ranking(fault)
+            for method in (self.field.ranking(fault)[0][0], *self._unclear(fault))
+        )
+        caption = (
+            "The mean difference from the best method that may be advised, seed by seed, with its "
+            "95 % interval; in bold the best one, and those that are behind it by what may be "
+            "chance: the interval holds 0."
+        )
+        return Grid(("method", *faults), rows, caption, best=as_good)
+
+    def _unclear(self, fault: str) -> list[str]:
+        return [m for m, how in self.field.compared(fault).items() if how != "clear"]
+
+    def cost_grid(self) -> Grid:
         """Without faults: the distance from the best, seed by seed, and what a training costs."""
         calm = self.plan.faults[0]
         rows = [(m, self._difference(m, calm), *self._costs(m)) for m in self.plan.methods]
         header = ("method", "from the best", "MB", "messages", "virtual s", "wall s", "ε")
-        caption = (
-            "Without faults: the mean difference from the best method, seed by seed, with its 95 % "
-            "interval; then the mean costs of a training over all settings. ε: with noise."
-        )
         columns = [k for k in range(len(header)) if k < 2 or any(r[k] != NOTHING for r in rows)]
         kept = tuple(tuple(row[k] for k in columns) for row in rows)
+        caption = (
+            "Without faults: the mean difference from the best method that may be advised, seed by "
+            "seed, with its 95 % interval; then the mean costs of a training over all settings."
+        )
+        if header.index("ε") in columns:
+            caption += " ε: with noise."
         return Grid(tuple(header[k] for k in columns), kept, caption)
 
     def _difference(self, method: str, fault: str) -> str:
-        ranking, cell = self.summary.ranking(fault), self.summary.cells.get((method, fault))
+        ranking, cell = self.field.ranking(fault), self.summary.cells.get((method, fault))
         if cell is None or not ranking:
             return NOTHING
         if ranking[0][0] == method:
@@ -243,7 +273,10 @@ def write_html(shown: Shown) -> Path:
         command=done.command,
         data=done.data,
         advice=[_marked(text) for text in shown.advice(HTML)],
-        grids=shown.grids(),
+        figures=shown.summary.grid(),
+        differences=shown.paired_grid(),
+        costs=shown.cost_grid(),
+        leaves=shown.what_leaves(),
         pictures=shown.pictures(),
         finals=plots.final_figures(shown.summary) if shown.results else [],
         styles=plots.method_styles(shown.plan.methods),
@@ -268,8 +301,13 @@ def markdown(shown: Shown) -> str:
     lines = [f"# {done.experiment.name}", "", made_by(done.command, done.commit)]
     lines += ["", f"Data: {done.data}. Seeds: {', '.join(map(str, shown.plan.seeds))}."]
     lines += section("Which one to choose", shown.advice(PLAIN))
-    titles = ("Figures", "Differences and costs", "What leaves")
-    for title, grid in zip(titles, shown.grids(), strict=True):
+    tables = {
+        "Figures": shown.summary.grid(),
+        "Differences": shown.paired_grid(),
+        "Costs": shown.cost_grid(),
+        "What leaves": shown.what_leaves(),
+    }
+    for title, grid in tables.items():
         lines += ["", f"## {title}", "", *table(grid)]
     if (search := shown.search_grid()) is not None:
         lines += ["", "## How the settings were found", "", *table(search)]

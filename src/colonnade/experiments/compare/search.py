@@ -79,8 +79,8 @@ def _ranked(
         run = runs.get(table["name"])
         points = [] if run is None else read_history(outcome.folder, run)
         score, loss, figure = best_of(points, metric)
-        values = {key: table[key] for key in method.search}
-        found.append((loss, Trial(method.name, stage, values, score, figure), table))
+        trial = Trial(method.name, stage, method.values(table), score, figure)
+        found.append((loss, trial, table))
     found.sort(key=lambda one: (-one[1].score, one[0]))
     return [(trial, table) for _, trial, table in found]
 
@@ -96,6 +96,24 @@ def best_of(
         if (value := point.get(f"validation_{key_of(metric)}")) is not None and math.isfinite(value)
     ]
     return max(known, key=lambda one: (one[0], -one[1]), default=(-math.inf, math.inf, None))
+
+
+def at_the_edge(trials: Sequence[Trial]) -> dict[str, Table]:
+    """The values that were taken though nothing was tried beyond them, by method. Nothing is beyond
+    0."""
+    found: dict[str, Table] = {}
+    for method in dict.fromkeys(trial.method for trial in trials):
+        mine = [trial for trial in trials if trial.method == method]
+        taken = next(trial for trial in mine if trial.stage == mine[-1].stage)
+        for key, value in taken.values.items():
+            tried = {trial.values[key] for trial in mine}
+            if _number(value) and len(tried) > 1 and value in (min(tried), max(tried)) and value:
+                found.setdefault(method, {})[key] = value
+    return found
+
+
+def _number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def described(values: Table) -> str:

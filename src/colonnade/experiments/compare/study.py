@@ -84,7 +84,8 @@ def compare(
     source = read_source(file, overrides)
     make = lambda name, methods: _experiment(source, file, name, methods)  # noqa: E731
     entrants = contenders(source.get("methods"), only)
-    suited, left_out, metric, data = _suited(entrants, make, str(file))
+    own = [one.name for one in contenders(source["methods"])] if "methods" in source else []
+    suited, left_out, metric, data = _suited(entrants, make, str(file), own)
     trained = False
 
     def run(experiment: Experiment, place: Path) -> Outcome:
@@ -132,10 +133,11 @@ def _experiment(source: Table, file: Path, name: str, methods: Sequence[Table]) 
 
 
 def _suited(
-    entrants: Sequence[Contender], make: Any, source: str
+    entrants: Sequence[Contender], make: Any, source: str, own: Sequence[str]
 ) -> tuple[list[Contender], dict[str, str], str, str]:
     """The methods that can learn from the data, why others cannot, the deciding metric, and the
-    data in words."""
+    data in words. `own`: the methods of the file, if it has any; one of them that cannot learn is
+    an error."""
     first: Experiment = make("check", [scaled(entrants[0].trials()[0], 1.0)])
     data = load(first.data, first.seeds[0])
     if not len(data.validation):
@@ -145,6 +147,9 @@ def _suited(
     left_out: dict[str, str] = {}
     for one in entrants:
         if why := reason_against(make("check", [scaled(one.trials()[0], 1.0)]), data):
+            if one.name in own:
+                where = f"{source}: methods[{own.index(one.name)}] ({one.name})"
+                raise InputError(f"{where}: {why}")
             left_out[one.name] = why
     suited = [one for one in entrants if one.name not in left_out]
     if not suited:

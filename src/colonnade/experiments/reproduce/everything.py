@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from colonnade.errors import ColonnadeError
 from colonnade.experiments.engine import Engine, Observer
@@ -13,9 +13,8 @@ from colonnade.experiments.findings import PLAIN
 from colonnade.experiments.markdown import made_by, section, table
 from colonnade.experiments.reproduce import registry
 from colonnade.experiments.reproduce.present import BEYOND, claim_grid, explained, figure_grid
-from colonnade.experiments.reproduce.run import Reproduced, reproduce
+from colonnade.experiments.reproduce.run import DataAbsent, Reproduced, reproduce
 from colonnade.experiments.reproduce.study import Scale
-from colonnade.experiments.table import NOTHING
 
 
 @dataclass(frozen=True)
@@ -23,18 +22,42 @@ class Done:
     """What came of one reproduction: its sheets, or why it could not run."""
 
     name: str
-    minutes: float
     reproduced: Reproduced | None
     reason: str = ""
+    data_absent: bool = False  # that is the reason
 
-    def row(self) -> tuple[str, ...]:
+    @property
+    def failed(self) -> bool:
+        """Whether something went wrong, apart from data that are not here."""
+        return not self.data_absent if self.reproduced is None else bool(self.reproduced.failures)
+
+    def __str__(self) -> str:
         if self.reproduced is None:
-            return (self.name, NOTHING, NOTHING, f"{self.minutes:.1f}", self.reason)
-        judged = [j for a in self.reproduced.assessments for j in a.judgements]
-        held = sum(judgement.verdict == "holds" for judgement in judged)
-        failed = len(self.reproduced.failures)
-        said = f"{failed} runs failed" if failed else ""
-        return (self.name, str(held), str(len(judged)), f"{self.minutes:.1f}", said)
+            return f"{self.name}: not run. {self.reason.removeprefix(f'{self.name}: ')}"
+        found = [j.verdict for a in self.reproduced.assessments for j in a.judgements]
+        held, judged = found.count("holds"), found.count("holds") + found.count("does not hold")
+        claims = f"{held} of {judged} judged claims hold" if judged else "no claim was judged"
+        runs = len(self.reproduced.failures)
+        failed = f", {runs} {'run' if runs == 1 else 'runs'} failed" if runs else ""
+        return f"{self.name}: {claims}, {duration(self.reproduced.seconds)}{failed}"
+
+
+def duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
+
+
+def total(found: Sequence[Done]) -> float:
+    """The seconds of all."""
+    return sum(done.reproduced.seconds for done in found if done.reproduced is not None)
+
+
+def all_documents(found: Sequence[Done]) -> dict[str, Any]:
+    """For programs."""
+    return {
+        "seconds": total(found),
+        "reproductions": [one.reproduced.document() for one in found if one.reproduced is not None],
+        "not_run": {one.name: one.reason for one in found if one.reproduced is None},
+    }
 
 
 def reproduce_all(
@@ -52,7 +75,6 @@ def reproduce_all(
     each one."""
     found = []
     for name in names or registry():
-        began, outcome, reason = time.monotonic(), None, ""
         try:
             outcome = reproduce(
                 name,
@@ -63,9 +85,9 @@ def reproduce_all(
                 fresh=fresh,
                 observer=observer,
             )
+            found.append(Done(name, outcome))
         except ColonnadeError as error:
-            reason = str(error)
-        found.append(Done(name, (time.monotonic() - began) / 60, outcome, reason))
+            found.append(Done(name, None, str(error), isinstance(error, DataAbsent)))
         tell(found[-1])
     return found
 

@@ -7,6 +7,7 @@ The output folder holds a folder per part (an ordinary experiment's), `reproduct
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -29,6 +30,10 @@ from colonnade.experiments.reproduce.study import SCALES, SMOKE, Part, Reproduct
 from colonnade.experiments.runner import Engine, NoObserver, Observer, grid, run_experiment
 
 
+class DataAbsent(InputError):
+    """None of the data sets of a reproduction is here or to be had."""
+
+
 @dataclass
 class Reproduced:
     """What came of a reproduction."""
@@ -40,6 +45,7 @@ class Reproduced:
     absent: Mapping[str, str]  # part → why it could not run
     failures: Mapping[str, str] = field(default_factory=dict)  # title of the run → reason
     commit: str = ""  # of the newest training
+    seconds: float = 0.0  # that the trainings took, on this machine, over all interruptions
 
     @cached_property
     def evidence(self) -> dict[str, Evidence]:
@@ -80,6 +86,7 @@ class Reproduced:
             "name": self.reproduction.name,
             "scale": self.scale,
             "commit": self.commit,
+            "seconds": self.seconds,
             "title": self.reproduction.title,
             "source": self.reproduction.source,
             "citation": self.reproduction.citation,
@@ -123,12 +130,13 @@ def reproduce(
     study = reproduction.study(scale)
     absent = _absent(study.parts)
     if len(absent) == len(study.parts):
-        raise InputError(f"{name}: no part can run. {next(iter(absent.values()))}")
+        raise DataAbsent(f"{name}: no part can run. {next(iter(absent.values()))}")
     _occupy(folder, name, scale)
     present = [part for part in study.parts if part.name not in absent]
     experiments = {part.name: parse_experiment(part.experiment, name) for part in present}
     work = [len(grid(experiments[p.name])) * (1 if p.explain is None else 2) for p in present]
-    whole = Whole(observer or NoObserver(), sum(work))
+    clock = Clock(folder, fresh)
+    whole = Whole(observer or NoObserver(), sum(work), clock)
     failures: dict[str, str] = {}
     trained = fresh
     for part in present:
@@ -149,16 +157,30 @@ def reproduce(
                 explain_every_run(folder / part.name, Ask(**part.explain), whole)
             outcome.report()
     commit = commit_behind(folder / DOCUMENT, trained)
-    done = Reproduced(reproduction, scale, folder, study, absent, failures, commit)
+    done = Reproduced(reproduction, scale, folder, study, absent, failures, commit, clock.seconds)
     done.write()
     return done
+
+
+class Clock:
+    """The seconds until the last run that ended, kept in the folder after each, so that a command
+    that goes on adds to them. A command that runs nothing adds nothing."""
+
+    def __init__(self, folder: Path, fresh: bool) -> None:
+        self.folder, self.noted = folder, _read(folder)
+        self.before = self.seconds = 0.0 if fresh else float(self.noted.get("seconds", 0.0))
+        self.began = time.monotonic()
+
+    def tick(self) -> None:
+        self.seconds = self.before + time.monotonic() - self.began
+        _write(self.folder, {**self.noted, "seconds": self.seconds})
 
 
 class Whole:
     """One count over all parts, for an observer that knows of one experiment."""
 
-    def __init__(self, observer: Observer, total: int) -> None:
-        self.observer, self.total, self.before = observer, total, 0
+    def __init__(self, observer: Observer, total: int, clock: Clock) -> None:
+        self.observer, self.total, self.before, self.clock = observer, total, 0, clock
 
     def begin(self, total: int, done: int) -> None:
         self.observer.begin(self.total, self.before + done)
@@ -168,6 +190,7 @@ class Whole:
         self.observer.advance(run, share)
 
     def finish(self, run: str) -> None:
+        self.clock.tick()
         self.observer.finish(run)
 
 
@@ -180,7 +203,7 @@ def read_reproduction(folder: Path) -> Reproduced:
     reproduction = registry()[name]
     absent = {part["name"]: part["absent"] for part in told["parts"] if part["absent"]}
     study = reproduction.study(scale)
-    facts = (told["failures"], told.get("commit", ""))
+    facts = (told["failures"], told.get("commit", ""), told.get("seconds", 0.0))
     return Reproduced(reproduction, scale, folder, study, absent, *facts)
 
 
