@@ -211,6 +211,14 @@ def point(size: int, seconds: float, held: int, batches: int = 2) -> Point:
     return Point("method", "parties", size, batches, seconds, 0.1, held, **traffic)
 
 
+def test_between_the_marks_of_the_page_of_growth_is_only_what_its_program_writes() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "explanation" / "growth.md").read_text()
+    between = page.split(growth_page.BEGIN)[1].split(growth_page.END)[0]
+    titles = [title for title, _ in growth_page.TABLES.values()]
+    written = ("|", "Measured at commit ", "**Extrapolated, not measured**: ", *titles)
+    assert all(part.startswith(written) for part in between.strip().split("\n\n"))
+
+
 def test_growth_is_fitted_to_the_largest_sizes_and_told_with_its_spread() -> None:
     points = [point(n, 2e-6 * n**2 if n > 8 else 1.0, 10_000 * n) for n in (4, 16, 64, 256)]
     [curve] = growth.curves(points)
