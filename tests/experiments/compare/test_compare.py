@@ -424,6 +424,13 @@ def test_a_method_of_the_file_that_cannot_run_is_an_error_as_in_run(tmp_path: Pa
     assert not done.left_out
 
 
+def test_an_empty_list_of_methods_is_an_error(tmp_path: Path) -> None:
+    file = tmp_path / "none.toml"
+    file.write_text(f"methods = []\n{SMALL}")
+    with pytest.raises(InputError, match="methods: none given; add a"):
+        compare(file, tmp_path / "out", epochs=1)
+
+
 def test_a_file_that_is_no_experiment_is_refused_by_the_command(tmp_path: Path) -> None:
     file = tmp_path / "party.toml"
     file.write_text('federation = "f.toml"\nparty = "lab"\n')

@@ -63,6 +63,8 @@ def contenders(given: Sequence[Table] | None, only: Sequence[str] = ()) -> list[
     """Those of a file, or all there are. `only`: of these, the ones with such a name or algorithm.
     A method of a file keeps the values it has; its other keys are tuned as those of the first
     method here with the same algorithm."""
+    if given is not None and not given:
+        raise InputError("methods: none given; add a [[methods]] table, or leave methods out")
     usual = _usual()
     found = usual if given is None else [_given(table, usual) for table in given]
     unknown = [name for name in only if not any(_called(name, one) for one in found)]
