@@ -10,10 +10,17 @@ import torch
 from torch import Tensor
 
 from colonnade.common.randomness import HashedRandomness
-from colonnade.privacy.attacks import auc
+from colonnade.privacy.attacks import Labels, auc
 from colonnade.privacy.hiding import ClassPoints, Hide, noise
 from colonnade.privacy.noise import gaussian
-from colonnade.privacy.over_epochs import Floats, by_best_score, by_few_labels, scaled, scores, windows
+from colonnade.privacy.over_epochs import (
+    Floats,
+    by_best_score,
+    by_few_labels,
+    scaled,
+    scores,
+    windows,
+)
 from colonnade.privacy.redrawn import Redrawn
 
 ROWS, WIDTH, BATCH = 2000, 4, 100
@@ -32,7 +39,7 @@ def both(epochs: int) -> Drawn:
     return Redrawn(b"a secret", ROWS, 2, epochs).of
 
 
-def told(drawn: Drawn, epochs: int) -> tuple[list[Floats], Floats]:
+def told(drawn: Drawn, epochs: int) -> tuple[list[Floats], Labels]:
     """What a receiver has of all epochs of a model that learns some rows sooner than others; and
     the labels."""
     stream = torch.Generator().manual_seed(0)
