@@ -264,10 +264,12 @@ class Algorithm(ABC):
         y = private.begin() if private is not None else locally(self.scaled, self.data.train.y)
         if hidden is not None:
             locally(hidden.begin, y)
-        if private is not None or hidden is not None:
-            # Their noise must be on the disk before anybody is told anything that it is in.
-            locally(lambda _: self.training.write_checkpoint(), y)
         return y
+
+    @property
+    def draws_for_labels(self) -> bool:
+        """Whether a label holder draws noise that it must not draw again."""
+        return self.private_labels is not None or self.hidden_labels is not None
 
     def privacy(self) -> dict[str, Any]:
         """For the results: what differential privacy the noise of a training gives."""
