@@ -184,3 +184,13 @@ def test_it_is_refused_where_it_cannot_be(
     method = settings(name, **{"label_privacy": WANTED, **keys})
     with pytest.raises(InputError, match=said):
         build(method, load(spec, seed=0), 0)
+
+
+def test_the_epsilon_of_a_label_that_two_parties_hold_is_twice_as_large() -> None:
+    """Each active party of a real federation draws noise of its own."""
+    wanted = {"label_privacy": LabelPrivacy(epsilon=3.0), "active": 2}
+    algorithm, _ = build(settings("cvfl", **wanted), cancer(), 0)
+    assert algorithm.privacy() == {"label_epsilon": 3.0}
+    first, second = (algorithm.labelled_by(party) for party in algorithm.labels.parties)
+    algorithm.hear_of_labels(algorithm.labels.parties[1], torch.cat([second, first[:1]]))
+    assert algorithm.privacy() == {"label_epsilon": 6.0}
