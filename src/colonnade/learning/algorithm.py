@@ -62,7 +62,7 @@ ENCODER = "encoder"  # the name of the models whose outputs column holders send
 PREDICT_ROWS = 4096  # rows per exchange when nothing can fail
 # What hides labels, in the order in which it is advised.
 REMEDIES = (
-    ({"hide_labels": 16.0}, "hide_labels = 16 hides most of it"),
+    ({"hide_labels": 16.0}, "hide_labels = 16 hides some of it"),
     ({"label_privacy": LabelPrivacy(epsilon=1.0)}, "label_privacy = { epsilon = 1 } bounds it"),
 )
 
