@@ -34,17 +34,22 @@ def test_the_noise_is_the_same_on_both_engines(name: str, hide: Hide) -> None:
     assert difference(one, each) < 1e-5
 
 
+WITH_A_MEMORY = ("direction, all epochs", "100 known labels, all epochs")
+
+
 def test_a_binary_label_is_hidden_also_from_a_receiver_with_a_memory() -> None:
+    """With noise that never changed, 0.79 and 0.87 of these rows were told after 12 epochs."""
+
     def told(**more: Any) -> dict[str, float]:
-        found = audited({"algorithm": "splitnn", "epochs": 8, **more}, CANCER)
-        return {one.attack: one.success for one in found if one.about_labels}
+        method = {"algorithm": "splitnn", "epochs": 12, "lr": 3e-3, **more}
+        return {one.attack: one.success for one in audited(method, CANCER) if one.about_labels}
 
     before = told()
     marvell = {"how": "marvell", "strength": 8.0}
     for after in (told(hide_labels=30.0), told(hide_labels=marvell)):
-        for attack in ("direction", "direction, all epochs"):
+        for attack in ("direction", *WITH_A_MEMORY):
             assert before[attack] > 0.97
-            assert after[attack] < 0.72
+            assert after[attack] < 0.7
 
 
 def test_max_norm_hides_the_length_of_a_gradient() -> None:

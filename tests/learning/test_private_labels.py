@@ -121,9 +121,13 @@ def test_the_noise_is_on_the_disk_before_anything_leaves(keys: dict[str, Any]) -
     """A label holder that falls before its first checkpoint must not draw the noise again."""
     algorithm, net = build(settings("splitnn", **keys), cancer(), 0)
     sent: list[int] = []
-    algorithm.training.write_checkpoint = lambda: sent.append(net.ledger.total("training")[0])
+
+    async def secure() -> None:
+        sent.append(net.ledger.total("training")[0])
+
+    algorithm.training.secure_checkpoint = secure
     drive(algorithm.train(net))
-    assert sent[0] == 0
+    assert sent == [0]
 
 
 def test_evidence_of_one_class_is_the_cross_entropy() -> None:
@@ -180,3 +184,13 @@ def test_it_is_refused_where_it_cannot_be(
     method = settings(name, **{"label_privacy": WANTED, **keys})
     with pytest.raises(InputError, match=said):
         build(method, load(spec, seed=0), 0)
+
+
+def test_the_epsilon_of_a_label_that_two_parties_hold_is_twice_as_large() -> None:
+    """Each active party of a real federation draws noise of its own."""
+    wanted = {"label_privacy": LabelPrivacy(epsilon=3.0), "active": 2}
+    algorithm, _ = build(settings("cvfl", **wanted), cancer(), 0)
+    assert algorithm.privacy() == {"label_epsilon": 3.0}
+    first, second = (algorithm.labelled_by(party) for party in algorithm.labels.parties)
+    algorithm.hear_of_labels(algorithm.labels.parties[1], torch.cat([second, first[:1]]))
+    assert algorithm.privacy() == {"label_epsilon": 6.0}

@@ -50,13 +50,14 @@ def audit(
 
     Trains each method with the first faults, records what each party receives, row by row, and
     attacks: labels by the length, the direction and the clusters of gradients, with 100 known
-    labels, and from a party's own trained encoder; columns by ridge regression and by a small
-    network, with 1 % of the rows known. Each attack has a control with rows out of order, which
-    shows what chance gives, and a baseline: what the attacker has anyway.
+    labels, from all epochs together, and from a party's own trained encoder; columns by ridge
+    regression and by a small network, with 1 % of the rows known. Each attack has a control with
+    rows out of order, which shows what chance gives, and a baseline: what the attacker has anyway.
 
     Of a run, writes audit.json, audit.html and a section of report.html into its folder. Of a file,
     the runs are trained and tested in runs/<name>-audit. Interrupted, the same command goes on
-    where it stopped.
+    where it stopped. Where the file has a method, and the same with a defence, named alike, such as
+    "SplitNN" and "SplitNN + hide_labels", it is also shown what the defence changes.
     """
     from colonnade.common.results import slug
     from colonnade.experiments.audit.run import (
@@ -113,23 +114,29 @@ def _tell(done: Audited, console: Console, as_json: bool) -> None:
 
 
 def _document(done: Audited) -> Document:
+    from colonnade.experiments.audit.leakage import changes
     from colonnade.experiments.audit.present import Document
     from colonnade.privacy.attacks import KNOWN_LABELS
 
     known = f"{KNOWN_LABELS} labels or 1 % of rows known"
     seeds, faults = list(done.experiment.seeds), done.experiment.faults[0].name
     facts = (done.experiment.name, faults, seeds, known)
-    return Document(*facts, done.findings, done.sayings)
+    table = changes(done)
+    changed = [dict(zip(table.header, row, strict=True)) for row in table.rows]
+    return Document(*facts, done.findings, done.sayings, changed)
 
 
 def _show(document: Document, console: Console) -> None:
-    from colonnade.experiments.audit.present import CAPTION, narrow_grid
+    from colonnade.experiments.audit.leakage import CHANGES
+    from colonnade.experiments.audit.present import CAPTION, narrow_changes, narrow_grid
     from colonnade.experiments.table import render
 
     for name in dict.fromkeys(one.method for one in document.findings):
         console.print(render(narrow_grid(document.findings, name), narrow=True))
     if document.findings:
         console.print(Text(CAPTION, "dim"))
+    if document.changes:
+        console.print(render(narrow_changes(document.changes, CHANGES), narrow=True))
     for text in document.sentences:
         console.print(Text(text))
 

@@ -34,7 +34,7 @@ Out = Annotated[
         "--out",
         "-o",
         help="Output folder. Default: runs/<name>; colonnade-demo for the demo, "
-        "runs/<name>-<scale> for a reproduction.",
+        "runs/<name>-<scale> for a reproduction, runs/<name>-audit for an audit of a file.",
     ),
 ]
 Set = Annotated[

@@ -62,7 +62,7 @@ ENCODER = "encoder"  # the name of the models whose outputs column holders send
 PREDICT_ROWS = 4096  # rows per exchange when nothing can fail
 # What hides labels, in the order in which it is advised.
 REMEDIES = (
-    ({"hide_labels": 16.0}, "hide_labels = 16 hides most of it"),
+    ({"hide_labels": 16.0}, "hide_labels = 16 hides some of it"),
     ({"label_privacy": LabelPrivacy(epsilon=1.0)}, "label_privacy = { epsilon = 1 } bounds it"),
 )
 
@@ -264,10 +264,12 @@ class Algorithm(ABC):
         y = private.begin() if private is not None else locally(self.scaled, self.data.train.y)
         if hidden is not None:
             locally(hidden.begin, y)
-        if private is not None or hidden is not None:
-            # Their noise must be on the disk before anybody is told anything that it is in.
-            locally(lambda _: self.training.write_checkpoint(), y)
         return y
+
+    @property
+    def draws_for_labels(self) -> bool:
+        """Whether a label holder draws noise that it must not draw again."""
+        return self.private_labels is not None or self.hidden_labels is not None
 
     def privacy(self) -> dict[str, Any]:
         """For the results: what differential privacy the noise of a training gives."""

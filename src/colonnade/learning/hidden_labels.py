@@ -2,8 +2,9 @@
 that column holders cannot tell the labels from them. The forms of the noise are in
 `privacy/hiding.py`.
 
-The noise of a row is drawn once: if it were drawn anew in each epoch, or for each receiver, a
-receiver that averages, or two that join, would hear less and less of it.
+The noise of a row is the same for all receivers, or two that join would hear less of it. From
+epoch to epoch a part of it stays and parts of it change, each at its own pace: see
+`privacy/redrawn.py`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,10 +22,13 @@ from colonnade.network import Network, is_absent
 from colonnade.network.absent import Absent
 from colonnade.network.channel import Channel, Where
 from colonnade.privacy.hiding import ClassPoints, Hide, noise
-from colonnade.privacy.noise import gaussian
+from colonnade.privacy.redrawn import Redrawn
 
 if TYPE_CHECKING:
     from colonnade.learning.algorithm import Algorithm
+
+
+SECRET = 8  # words of 32 bits
 
 
 class LastPoints:
@@ -66,26 +71,33 @@ class HiddenLabels:
 
     def __init__(self, algorithm: Algorithm, hide: Hide) -> None:
         self.algorithm, self.hide = algorithm, hide
-        self.drawn = Value(large=True)  # [label holders here, training rows, numbers]
+        self.secret = Value()  # of which the noise is made [label holders here, words]
+        self.normal: list[Redrawn] = []  # the noise by label holder here, made when it is needed
         self.points = LastPoints()
         self.share = torch.zeros(0)  # of the training rows, by class
         check_told(algorithm, "hide_labels")
         check_holders(algorithm, "hide_labels")
 
     def join(self, net: Network) -> None:
-        """Draw the noise of each training row, and declare it as state: after a crash it must be
-        the same."""
-        labels, task = self.algorithm.labels, self.algorithm.task
-        self.algorithm.keeps(net, "hidden_labels", labels, self.drawn)
+        """Draw the secret of which all noise is made, and declare it as state: after a crash the
+        noise must be the same."""
+        labels = self.algorithm.labels
+        self.algorithm.keeps(net, "hidden_labels", labels, self.secret)
         self.algorithm.keeps(net, "class_points", labels, self.points)
         sources = [net.secrets(labels.parties[k], "hidden labels") for k in net.here(labels)]
         self.points.by_member = [{} for _ in sources]
-        if not sources:
-            return
+        if sources:
+            words = np.stack([source.words(SECRET) for source in sources])
+            self.secret.set(torch.from_numpy(words.astype(np.int64)))
+
+    def _redrawn(self) -> list[Redrawn]:
+        """After `join`, because a restart brings the secret back."""
+        task, training = self.algorithm.task, self.algorithm.training
         told = [getattr(self.algorithm, one.name) for one in self.algorithm.telling_labels]
         numbers = self.hide.numbers(task.classes, max(channel.widest for channel in told))
-        normal = [gaussian(source, task.rows["train"], numbers) for source in sources]
-        self.drawn.set(torch.stack(normal).to(torch.get_default_dtype()))
+        secrets = self.secret.value.cpu().numpy().astype("<u4")
+        rows, epochs = task.rows["train"], training.usual
+        return [Redrawn(secret.tobytes(), rows, numbers, epochs) for secret in secrets]
 
     def begin(self, y: Tensor) -> None:
         """What is learnt, as the training begins: see `Algorithm.labels_to_learn`."""
@@ -100,10 +112,11 @@ class HiddenLabels:
             return value, where
         batch, told = net.item, cast(Tensor, value)
         noisy, labels = told.clone(), _classes(batch.y)
+        self.normal = self.normal or self._redrawn()
         holders = [self.algorithm.labels.parties[k] for k in net.here(self.algorithm.labels)]
         for member, at in enumerate(net.here(channel.src)):
             mine = holders.index(channel.src.parties[at])
-            normal = self.drawn.value[mine, batch.rows]  # the same in all epochs, for all receivers
+            normal = self.normal[mine].of(batch.epoch)[batch.rows]  # the same for all receivers
             for slot, each in enumerate(noisy[member] if told.dim() == 4 else [noisy[member]]):
                 width = channel.width if isinstance(channel.width, int) else channel.width[slot]
                 gradient = each[:, :width]  # the rest is padding

@@ -69,8 +69,12 @@ class PrivateLabels:
         return self.evidence.value[0] if self.evidence.members else ABSENT
 
     def facts(self) -> dict[str, float]:
-        """For the results."""
-        return {"label_epsilon": self.wanted.epsilon}
+        """For the results: of the row whose label most parties hold, each of which draws noise of
+        its own."""
+        algorithm = self.algorithm
+        rows = [algorithm.labelled_by(party) for party in algorithm.labels.parties]
+        holders = int(torch.bincount(torch.cat(rows)).max())
+        return {"label_epsilon": holders * self.wanted.epsilon}
 
 
 def check_classes(algorithm: Algorithm, key: str) -> None:

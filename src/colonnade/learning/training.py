@@ -11,7 +11,7 @@ async for batch in self.training.rounds(net):
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
@@ -81,6 +81,10 @@ class Validation:
     error: float  # its standard error
 
 
+async def _nothing() -> None:
+    """A simulation writes no checkpoints."""
+
+
 class Training:
     """The control of one program, led by the label holder."""
 
@@ -98,7 +102,9 @@ class Training:
         # missed rounds; and who has missed any. In a simulation nobody does.
         self.extra_epochs = 0
         self.behind: Callable[[], Sequence[str]] = lambda: ()
-        self.write_checkpoint: Callable[[], None] = lambda: None  # writes a checkpoint at once
+        self.write_checkpoint: Callable[[], object] = lambda: None  # writes a checkpoint at once
+        # The same, and returns when it is on the disk, however long that takes.
+        self.secure_checkpoint: Callable[[], Awaitable[None]] = _nothing
         self.frozen = False  # only the label holder learns now
         self.target: float | None = None  # of the deciding metric: the training stops there
         self.committed: int | None = None  # parts that were final at this round are in use
@@ -371,6 +377,13 @@ class TrainingRounds(Generic[AnyBatch]):
         if self.batch is not None and await training.end_of_round(self.net, self.batch):
             training.keep_best()
             raise StopAsyncIteration
+        if (
+            self.batch is None
+            and training.algorithm.draws_for_labels
+            and not is_absent(self.part.y)
+        ):
+            # Noise must be on the disk before anybody is told anything that it is in.
+            await training.secure_checkpoint()
         try:
             self.batch = await anext(self.rounds)
         except StopAsyncIteration:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from colonnade.errors import InputError
-from colonnade.experiments.audit.findings import Finding
+from colonnade.experiments.audit.findings import Finding, strongest
 from colonnade.experiments.audit.measure import audit_run
 from colonnade.experiments.audit.present import sentence
 from colonnade.experiments.audit.run import Choice
@@ -47,6 +47,32 @@ def test_the_direction_of_a_gradient_tells_a_binary_label() -> None:
     assert direction.control < 0.65
     assert "can read the labels" in sentence(direction)
     assert remembered.baseline is not None, "what its own columns tell it stands beside both"
+
+
+def finding(attack: str, success: float, control: float, baseline: float | None = None) -> Finding:
+    facts = ("SplitNN", "clients", "client0", "labels", attack, "AUC", success, 1, control)
+    return Finding(*facts, baseline=baseline, baseline_of="its own columns")
+
+
+def test_the_sentence_is_about_what_is_as_good_as_told() -> None:
+    """Though the attacker gains more from another attack: its own columns tell it less there."""
+    norm, direction = finding("norm", 0.74, 0.52, 0.5), finding("direction", 1.0, 0.52, 0.9)
+    other = finding("model completion", 0.99, 0.52, 0.98)  # it had that anyway
+    assert strongest([norm, other, direction]) == strongest([direction, norm, other]) == [direction]
+    assert strongest([norm, finding("direction", 0.7, 0.52, 0.4)]) == [norm]
+
+
+@pytest.mark.parametrize(
+    ("success", "said"),
+    [
+        (0.55, "client0 learns nothing of the labels (direction)"),
+        (0.62, "client0 learns little of the labels (direction: AUC 0.62, by chance 0.53)"),
+        (0.64, "client0 can guess the labels"),
+        (0.95, "client0 can read the labels"),
+    ],
+)
+def test_nothing_is_said_of_what_is_at_chance_alone(success: float, said: str) -> None:
+    assert said in sentence(finding("direction", success, 0.53))
 
 
 def test_the_server_of_fedvs_reads_nothing_from_shares_but_something_from_the_opened_sum() -> None:

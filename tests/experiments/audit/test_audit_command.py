@@ -92,6 +92,19 @@ def test_the_page_shows_a_defence_beside_the_method_without_it(place: Path) -> N
     assert len(leaks) == 2
 
 
+def test_the_terminal_and_the_document_show_it_too(place: Path) -> None:
+    folder = place / "runs" / "who-audit"
+    [change] = json.loads((folder / "audit.json").read_text())["changes"]
+    assert (change["method"], change["defence"]) == ("SplitNN", "hide_labels")
+    shown = (place / "shown.txt").read_text()
+    lines = [" ".join(line.split()) for line in shown.splitlines()]
+    at = lines.index(
+        "SplitNN + hide_labels", lines.index("what the defence changes before → after")
+    )
+    for key in ("labels, none known", "labels, 100 known labels", "columns"):
+        assert f"{key} {change[key]}" in lines[at:]
+
+
 def test_an_interrupted_audit_goes_on_and_trains_only_what_is_missing(place: Path) -> None:
     folder = shutil.copytree(place / "runs" / "who-audit", place / "cut")
     lines = (folder / "results.jsonl").read_text().splitlines()

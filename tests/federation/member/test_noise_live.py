@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import safetensors.torch
 import torch
 from tests.federation.member.test_member import calm, member
+from tests.federation.member.test_versions import Hall
 
 from colonnade.common.randomness import SystemRandomness
 from colonnade.common.results import read_results
@@ -165,14 +167,18 @@ def test_a_client_that_crashed_counts_at_least_what_left_it(tmp_path: Path) -> N
         assert counted[party].max() <= ALLOWED
 
 
+def federation_with(labels: dict[str, Any]) -> Federation:
+    method = {"algorithm": "splitnn", "epochs": 2, **labels}
+    table = {"name": "test", "data": {"dataset": "digits", "rows": 200}, "method": method}
+    return parse_federation({**table, "network": {"gather": 5.0, "patience": 0.5}}, "test")
+
+
 def test_a_label_holder_that_crashes_at_once_does_not_draw_the_noise_of_labels_again(
     tmp_path: Path,
 ) -> None:
-    """Not even if it falls right after the first gradients left."""
-    labels = {"hide_labels": 4.0, "label_privacy": {"epsilon": 2.0}}
-    method = {"algorithm": "splitnn", "epochs": 2, **labels}
-    table = {"name": "test", "data": {"dataset": "digits", "rows": 200}, "method": method}
-    fed = parse_federation({**table, "network": {"gather": 5.0, "patience": 0.5}}, "test")
+    """Not even if it falls right after the first gradients left; and no part of the noise, however
+    short it lives: an attacker would average two draws of it."""
+    fed = federation_with({"hide_labels": 4.0, "label_privacy": {"epsilon": 2.0}})
     used: list[tuple[torch.Tensor, torch.Tensor]] = []  # by life of the server
 
     async def live(seat: StormSeat, number: int) -> None:
@@ -183,12 +189,14 @@ def test_a_label_holder_that_crashes_at_once_does_not_draw_the_noise_of_labels_a
         leave = hidden.leave
 
         def watched(*sent: Any) -> Any:
+            told = leave(*sent)
             if seat.party == "server" and len(used) == number:
-                used.append((hidden.drawn.value.clone(), private.evidence.value.clone()))
+                normal = torch.stack([hidden.normal[0].of(epoch) for epoch in range(3)])
+                used.append((normal, private.evidence.value.clone()))
                 now = crew.clock.now
                 if number == 0:
                     crew.clock.call_at(now, lambda: crew.crash("server", now + SECOND // 50))
-            return leave(*sent)
+            return told
 
         hidden.leave = watched  # pyright: ignore[reportAttributeAccessIssue]
         await one.live()
@@ -200,3 +208,39 @@ def test_a_label_holder_that_crashes_at_once_does_not_draw_the_noise_of_labels_a
     assert all(torch.equal(*pair) for pair in zip(first, second, strict=True))
     (result,) = read_results(tmp_path / fed.speaker)
     assert result.privacy == {"label_epsilon": 2.0}
+
+
+@pytest.mark.parametrize("labels", [{"hide_labels": 4.0}, {"label_privacy": {"epsilon": 2.0}}])
+def test_nothing_leaves_a_label_holder_before_its_noise_is_on_the_disk(
+    labels: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """While its disk is full it waits: a process that fell would draw the noise again."""
+    hall = Hall(federation_with(labels), tmp_path)
+    save, full = safetensors.torch.save_file, [True]
+
+    def save_file(tensors: Any, path: Path, facts: Any = None) -> None:
+        if full[0] and Path(path).is_relative_to(tmp_path / "server"):
+            raise safetensors.SafetensorError("No space left on device (os error 28)")
+        save(tensors, path, facts)
+
+    monkeypatch.setattr("safetensors.torch.save_file", save_file)
+
+    def sent(server: Member) -> int:
+        accounts = server.net.ledger.accounts()
+        return sum(int(one.messages.sum()) for _, kind, one in accounts if kind == "gradient")
+
+    async def story() -> None:
+        hall.start(*hall.fed.members)
+        server = hall.members["server"]
+        await hall.clock.sleep_until(hall.clock.now + 60 * SECOND)
+        assert server.state.result is None
+        assert sent(server) == 0
+        assert "No space left on device" in caplog.text
+        full[0] = False
+        await hall.trained()
+        assert sent(server) > 0
+
+    hall.tell(story)

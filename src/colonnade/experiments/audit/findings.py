@@ -3,7 +3,7 @@ anyway; and the worst of several."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -19,6 +19,7 @@ COMPLETION = "model completion"
 AUDITS = "audit"  # the folder with the findings of each run
 AUDIT_FILES = DOCUMENT, PAGE = "audit.json", "audit.html"
 CHANCE = 0.1  # above what rows out of order give: an attack that tells something
+NOISE = 0.03  # above it: an attack that tells anything at all
 EXPOSED = {"AUC": 0.9, "accuracy": 0.9, "R²": 0.5}
 
 
@@ -104,11 +105,11 @@ def _worst(found: list[Finding]) -> Finding:
     return msgspec.structs.replace(worst, control=control, least=least)
 
 
-def strongest(findings: Iterable[Finding]) -> list[Finding]:
-    """Of each method and secret, the attack that does best."""
+def strongest(findings: Sequence[Finding]) -> list[Finding]:
+    """Of each method and secret, the worst: what is as good as told, then what does best, then what
+    the attacker did not have anyway."""
     best: dict[tuple[str, bool], Finding] = {}
-    for one in findings:
-        key = (one.method, one.about_labels)
-        if key not in best or one.gain > best[key].gain:
-            best[key] = one
-    return list(best.values())
+    for one in sorted(findings, key=lambda one: (one.exposed, one.success, one.gain)):
+        best[one.method, one.about_labels] = one
+    order = dict.fromkeys((one.method, one.about_labels) for one in findings)
+    return [best[key] for key in order]

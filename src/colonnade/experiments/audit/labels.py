@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 
 from colonnade.errors import InputError
 from colonnade.experiments.audit.findings import COMPLETION, FEW, LABELS
-from colonnade.experiments.audit.recorder import Seen, Stream
+from colonnade.experiments.audit.recorder import Floats, Seen, Stream
 from colonnade.experiments.audit.scene import GLANCE, Attempt, Baseline, Play, Scene, encodings
-from colonnade.privacy import attacks
+from colonnade.privacy import attacks, over_epochs
 
 MEMORY = "direction, all epochs"
+FEW_MEMORY = f"{FEW}, all epochs"
 OWN_LABELS = "its own labels"
 OWN_COLUMNS = "its own columns"
 # By attack on labels: for which goals. 2: two classes; 3: more; 0: numbers.
@@ -24,6 +25,7 @@ GOALS = {
     MEMORY: (2,),
     "clusters": (3,),
     FEW: (2, 3, 0),
+    FEW_MEMORY: (2,),
     COMPLETION: (2, 3, 0),
     OWN_LABELS: (2, 3),
 }
@@ -87,13 +89,36 @@ def _own_columns(scene: Scene, receiver: str, rows: NDArray[np.int64], play: Pla
 
 
 def _with_memory(scene: Scene, receiver: str, unknown: NDArray[np.bool_]) -> Iterator[Attempt]:
-    """Directions of all epochs added up: noise that is drawn anew in each epoch averages out."""
-    play: Play = lambda side, rows: attacks.auc(side[:, 0], scene.labels[rows] == 1)  # noqa: E731
-    once = _plays(scene)["direction"]
-    for epochs, seen in scene.recorder.remembered(receiver):
-        rows = np.nonzero(seen.there & unknown)[0]
-        baseline = partial(_own_columns, scene, receiver, rows, once)
-        yield Attempt(receiver, LABELS, MEMORY, "AUC", epochs, seen, rows, play, baseline)
+    """By what a row's gradients of all epochs say together."""
+    labels, plays = scene.labels, _plays(scene)
+    for sides in scene.recorder.remembered(receiver):
+        batches, epochs = sides.batches, sides.batches.shape[1]
+        along, units = sides.along.astype(np.float64), sides.units.astype(np.float64)
+        forms = over_epochs.scaled(along, units, batches)
+        count, sample = len(forms), len(scene.recorder.sample)
+        there = (batches[:sample] >= 0).sum(1) > 1
+        rows = np.nonzero(there & unknown)[0]
+        if len(rows) <= 2 * attacks.KNOWN_LABELS:
+            continue
+        scores = over_epochs.scores([one[:sample] for one in forms])
+        known = over_epochs.windows([one[:sample] for one in forms])
+
+        def best(seen: Floats, at: NDArray[np.int64]) -> float:
+            return over_epochs.by_best_score(seen, labels[at])
+
+        def few(
+            seen: Floats, at: NDArray[np.int64], *, count: int = count, quick: bool = False
+        ) -> float:
+            return over_epochs.by_few_labels(seen, labels[at], count, quick=quick)
+
+        for attack, values, play, quick, once, knows in (
+            (MEMORY, scores, best, best, "direction", ""),
+            (FEW_MEMORY, known, few, partial(few, quick=True), FEW, FEW),
+        ):
+            baseline = partial(_own_columns, scene, receiver, rows, plays[once])
+            seen = Seen(values.astype(np.float32), there)
+            at = ("AUC", epochs, seen, rows, play, baseline, knows, quick)
+            yield Attempt(receiver, LABELS, attack, *at)
 
 
 def _with_own_labels(

@@ -114,11 +114,11 @@ def _epsilon(done: Audited, method: str) -> str:
 
 def changes(done: Audited) -> Grid:
     """One row per method with a defence."""
-    rows, told = [], summaries(done)
-    for method in done.plan.methods:
-        base = method.partition(DEFENCE)[0]
-        if base == method or base not in done.plan.methods:
-            continue
+    methods = done.plan.methods
+    pairs = [(one.partition(DEFENCE)[0], one) for one in methods if DEFENCE in one]
+    pairs = [(base, method) for base, method in pairs if base in methods]
+    rows, told = [], summaries(done) if pairs and done.results else []
+    for base, method in pairs:
         measures = (_moved(done, one, base, method) for one in told)
         attacks = (_success(done, base, method, kind) for kind in KINDS.values())
         rows.append((base, method.partition(DEFENCE)[2], *measures, *attacks))

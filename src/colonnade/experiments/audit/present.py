@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from colonnade.experiments.audit.findings import (
     COMPLETION,
     DOCUMENT,
     EXPOSED,
+    NOISE,
     PAGE,
     Finding,
     strongest,
@@ -40,6 +41,7 @@ class Document(msgspec.Struct, frozen=True):
     known: str
     findings: list[Finding]
     sayings: list[str] = []  # why there are no findings of some kind
+    changes: list[dict[str, str]] = []  # what each defence changes, by column of the table
 
     @property
     def sentences(self) -> list[str]:
@@ -94,6 +96,16 @@ def narrow_grid(findings: Sequence[Finding], method: str) -> Grid:
     return Grid(header, tuple(rows), method, words=1, best=frozenset(exposed))
 
 
+def narrow_changes(changes: Sequence[Mapping[str, str]], caption: str) -> Grid:
+    """What defences change, for a terminal of 80 columns: figures below method and defence."""
+    rows: list[tuple[str, str]] = []
+    for one in changes:
+        figures = dict(one)
+        rows.append((f"{figures.pop('method')} + {figures.pop('defence')}", ""))
+        rows += [(f"  {name}", figure) for name, figure in figures.items()]
+    return Grid(("what the defence changes", "before → after"), tuple(rows), caption)
+
+
 def _figures(one: Finding) -> tuple[str, ...]:
     controls = (one.control, one.baseline, one.untrained)
     told = (NOTHING if value is None else f"{value:.2f}" for value in controls)
@@ -110,8 +122,11 @@ def sentence(one: Finding) -> str:
     """For a reader who knows no statistics."""
     told = one.success - one.control
     who, secret = one.receiver, "the labels" if one.about_labels else f"the {one.secret}"
-    if told < CHANCE:
+    if told < NOISE:
         return f"{one.method}: {who} learns nothing of {secret} ({one.attack})."
+    if told < CHANCE:
+        figures = f"{one.measure} {one.success:.2f}, by chance {one.control:.2f}"
+        return f"{one.method}: {who} learns little of {secret} ({one.attack}: {figures})."
     differ = "labels differ" if one.about_labels else "rows differ"
     measure = {
         "AUC": f"told which of two rows has the rarer label in {one.success:.0%} of all pairs",

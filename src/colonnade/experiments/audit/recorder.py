@@ -2,15 +2,16 @@
 
 The recorder is the hook `Network.recorder`: it is called after every exchange, with what arrived.
 It keeps messages about a sample of the training rows to a few receivers of each group, by sender
-and kind: of epochs 1 to 16, of eight epochs in each doubling after that, and of the newest one. So
-a long training needs little more memory and time than a short one.
+and kind: of epochs 1 to 4, of two epochs in each doubling after that, and of the newest one. So a
+long training needs little more memory and time than a short one. For attackers with a memory it
+keeps one number of each row and epoch (memory.py).
 """
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -19,6 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from colonnade.experiments.audit.memory import Memory, Sides
 from colonnade.learning.task import Batch, LocalBatch
 from colonnade.network import Inbox, Network
 from colonnade.network.channel import Channel
@@ -129,6 +131,7 @@ class Lane:
         self.receivers = [int(r) for r in mine if chosen(links.dst.parties[r])]
         self.whole = len(self.receivers) == len(links.dst.parties)
         self.pages: dict[int, Page] = {}
+        self.memory: Memory | None = None  # None: no receiver has one
 
     def mine(self, value: Tensor) -> Tensor:
         """What the recorded receivers got; where all got the same, what one of them got."""
@@ -159,11 +162,11 @@ class Recorder:
         epochs at first in which column holders learn without labels. `remembers`: whether a
         receiver is played as an attacker with a memory."""
         self.rows, self.chosen, self.alone, self.remembers = rows, chosen, alone, remembers
-        self.sample = np.random.default_rng(seed).permutation(rows)[: attacks.MOST]
+        self._order = np.random.default_rng(seed).permutation(rows)
+        self.sample = self._order[: attacks.MOST]
         self._place = np.full(rows, -1)  # in the sample, by row
         self._place[self.sample] = np.arange(len(self.sample))
         self.lanes: dict[tuple[Group, Group, str], Lane] = {}
-        self.memory = Memory(len(self.sample))
 
     def __call__(self, net: Network, channel: Channel, inbox: Inbox) -> None:
         batch, epoch = net.item, self._epoch(net.item)
@@ -178,6 +181,9 @@ class Recorder:
         came = inbox.arrived.numpy()
         if not lane.whole:
             came = came[lane.receivers]
+        if lane.memory is not None:
+            every = about_rows(lane.mine(value), len(rows), np.arange(len(rows)))
+            lane.memory.add(epoch, rows, every, came)
         if len(known):
             told = about_rows(lane.mine(value), len(rows), known)
             page = lane.pages.get(epoch) or self._turn(lane, epoch)
@@ -189,7 +195,10 @@ class Recorder:
         key = channel.src, channel.dst, channel.kind
         if key not in self.lanes:
             chosen = self.chosen if first.shape[2] >= rows > 0 else lambda receiver: False
-            self.lanes[key] = Lane(net.links(channel.src, channel.dst), channel.kind, chosen)
+            lane = Lane(net.links(channel.src, channel.dst), channel.kind, chosen)
+            if any(self.remembers(lane.links.dst.parties[r]) for r in lane.receivers):
+                lane.memory = Memory(self._order)
+            self.lanes[key] = lane
         return self.lanes[key]
 
     def _epoch(self, batch: Any) -> int | None:
@@ -201,17 +210,10 @@ class Recorder:
     def _turn(self, lane: Lane, epoch: int) -> Page:
         """A new page; of the pages before, those that are not kept are thrown away."""
         for old in [one for one in lane.pages if one < epoch]:
-            self._remember(lane, old)
             if not kept(old + 1):
                 del lane.pages[old]
         lane.pages[epoch] = Page(len(self.sample))
         return lane.pages[epoch]
-
-    def _remember(self, lane: Lane, epoch: int) -> None:
-        if any(self.remembers(lane.links.dst.parties[r]) for r in lane.receivers):
-            for stream, seen in lane.streams(epoch):
-                if self.remembers(stream.receiver):
-                    self.memory.add(stream, seen)
 
     @cached_property
     def streams(self) -> dict[Stream, Seen]:
@@ -223,13 +225,12 @@ class Recorder:
                     found[stream] = _both(found[stream], seen) if stream in found else seen
         return dict(sorted(found.items(), key=lambda one: one[0]))
 
-    def remembered(self, receiver: str) -> list[tuple[int, Seen]]:
-        """What a party has of each row from all epochs together, from each sender; and how many
-        epochs that are."""
+    def remembered(self, receiver: str) -> Iterator[Sides]:
+        """What a party has of each row from all epochs, from each sender."""
         for lane in self.lanes.values():
-            for epoch in lane.pages:
-                self._remember(lane, epoch)
-        return self.memory.of(receiver)
+            parties = [lane.links.dst.parties[r] for r in lane.receivers]
+            if lane.memory is not None and receiver in parties and self.remembers(receiver):
+                yield from lane.memory.of(parties.index(receiver))
 
     @cached_property
     def _by_receiver(self) -> dict[str, list[tuple[Stream, Seen]]]:
@@ -274,33 +275,6 @@ def about_rows(value: Tensor, rows: int, known: NDArray[np.int64]) -> Tensor:
 def _both(one: Seen, other: Seen) -> Seen:
     """Of one link that belongs to two lanes: the groups of an exchange, and a part of them."""
     return Seen(np.where(other.there[:, None], other.values, one.values), one.there | other.there)
-
-
-@dataclass
-class Memory:
-    """By receiver, sender and kind: the sides of each row along the direction in which rows differ
-    most, added up over all epochs. For attackers with a memory."""
-
-    rows: int  # of the sample
-    sides: dict[tuple[str, str, str], Floats] = field(default_factory=dict)
-    added: set[Stream] = field(default_factory=set)
-
-    def add(self, stream: Stream, seen: Seen) -> None:
-        """Which side is which is not known: the one that agrees more with the epochs before."""
-        if stream in self.added or stream.own:
-            return
-        self.added.add(stream)
-        side = np.where(seen.there, attacks.sides(seen.values.astype(np.float64)), 0.0)
-        before = self.sides.setdefault(stream.link, np.zeros(self.rows))
-        before += side if before @ side >= 0 else -side
-
-    def of(self, receiver: str) -> list[tuple[int, Seen]]:
-        found = []
-        for link, side in self.sides.items():
-            epochs = sum(stream.link == link for stream in self.added)
-            if link[0] == receiver and epochs > 1:
-                found.append((epochs, Seen(side[:, None].astype(np.float32), side != 0)))
-        return found
 
 
 def kept(epoch: int) -> bool:

@@ -1,6 +1,6 @@
 """The files that a party writes while it takes part, so that it goes on after a restart:
 checkpoints, its record, and its part of the model in use. A full disk does not end a training: what
-could not be written is written later."""
+could not be written is written later. Only noise that hides labels is waited for."""
 
 from __future__ import annotations
 
@@ -79,19 +79,27 @@ class Keeping:
         free = self.background is None or self.background.idle
         return free and self.clock.now - self._kept >= pause * SECOND
 
-    def keep(self, rounds: int, *, at_once: bool = True) -> None:
+    def keep(self, rounds: int, *, at_once: bool = True) -> bool:
         """Write a checkpoint after so many rounds. If the disk is full, the checkpoint before
-        stays. `at_once`: it is written when this returns; else the background thread writes it."""
+        stays: False. `at_once`: it is written when this returns; else the background thread writes
+        it."""
         begun, self._kept = self.stopwatch(), self.clock.now
         if self.background is not None and at_once:
             self.background.wait()
         writer = None if at_once else self.background
         done, facts = self.net.restart_round(rounds), {**self.facts(), "version": self.version}
-        self.attempt(lambda: self.checkpoint.keep(self.net, done, facts, writer))
+        written = self.attempt(lambda: self.checkpoint.keep(self.net, done, facts, writer))
         self.attempt(self.record.keep)
         self.write_again()
         self._costs.append(self.stopwatch() - begun)
         self._total += self._costs[-1]
+        return written
+
+    async def secure(self, rounds: int) -> None:
+        """Write a checkpoint; while a full disk refuses it, this waits and tries again. For what
+        must not be drawn again after a restart, before anybody is told of it."""
+        while not self.keep(rounds):
+            await self.clock.sleep_until(self.clock.now + AGAIN)
 
     @property
     def share(self) -> float:
@@ -150,10 +158,13 @@ class Keeping:
         self.algorithm.save(folder, self.net, durable=True)
         self.saved = self.version
 
-    def attempt(self, write: Callable[[], None]) -> None:
-        """Call `write`; an error, such as a full disk, is logged and does not end the training."""
+    def attempt(self, write: Callable[[], None]) -> bool:
+        """Call `write`; an error, such as a full disk, is logged and does not end the training:
+        False."""
         try:
             write()
             self.trouble.over(str(self.folder))
         except (CheckpointError, OSError) as error:
             self.trouble.tell(f"{self.folder}: {error}")
+            return False
+        return True

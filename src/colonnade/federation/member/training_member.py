@@ -102,6 +102,7 @@ class TrainingMember:
         algorithm.training.extra_epochs = self.federation.network.extra_epochs
         algorithm.training.behind = self.behind
         algorithm.training.write_checkpoint = lambda: self.keeping.keep(self.net.rounds_begun)
+        algorithm.training.secure_checkpoint = lambda: self.keeping.secure(self.net.rounds_begun)
         return algorithm
 
     def _post(self, life: int, quota: Quota | None) -> Post:

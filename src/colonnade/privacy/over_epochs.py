@@ -1,0 +1,119 @@
+"""Attacks of a receiver with a memory on labels of two classes: from the gradients of the same rows
+in several epochs.
+
+Of each row and epoch there is one number: its side along the direction in which the gradients of
+its batch differ most. Noise on gradients is as large as the classes of a batch are apart, so that
+the sides of each batch are first put on one scale, in three ways:
+
+- *direction*: the sides of gradients of length 1;
+- *size*: the root mean square of a batch becomes 1;
+- *row*: a batch is scaled so that its rows agree best with themselves in the other epochs. Whatever
+  stays the same from epoch to epoch then cancels in a difference.
+
+From each of the three the attacker makes one score per row: the sum over the epochs, in which noise
+drawn anew averages out; the last epoch minus the first, and the later half minus the earlier half,
+in which noise that never changes cancels; and the main axes of what changes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from colonnade.privacy import attacks
+from colonnade.privacy.attacks import Floats, Labels
+
+SCALINGS = 3  # times that batches are scaled, and the rows' means found anew
+CHANGES = 3  # main axes of what changes
+WINDOWS = 16  # means of several epochs stand for all of a longer training, where labels are known
+
+
+def scaled(sides: Floats, units: Floats, batches: NDArray[np.int64]) -> list[Floats]:
+    """The sides in the three ways. All [rows, epochs]: sides of gradients, of gradients of length
+    1, and the number of the batch; below 0 where nothing came, and for the side there 0."""
+    there = batches >= 0
+    rms = _by_batch(sides**2, np.ones_like(sides), batches, there) ** 0.5
+    size = _agreeing(sides / rms, there)
+    row = size
+    for _ in range(SCALINGS):
+        mean = np.broadcast_to(_row_means(row, there)[:, None], sides.shape)
+        scale = _by_batch(size * mean, mean**2, batches, there)
+        typical = np.median(np.abs(scale[there])) or 1.0
+        # A batch of which little agrees tells no scale.
+        scale = np.clip(np.abs(scale) / typical, 0.5, 2.0)
+        row = size / scale
+    return [_filled(one, there) for one in (_agreeing(units, there), size, row)]
+
+
+def scores(forms: list[Floats]) -> Floats:
+    """All that an attacker makes of them that knows no label. [rows, scores]"""
+    return np.concatenate([_scores_of(one) for one in forms], 1)
+
+
+def _scores_of(sides: Floats) -> Floats:
+    epochs = sides.shape[1]
+    half = epochs // 2
+    plain = [
+        sides.sum(1),
+        sides[:, -1] - sides[:, 0],
+        sides[:, epochs - half :].mean(1) - sides[:, :half].mean(1),
+    ]
+    change = sides - sides.mean(1, keepdims=True)
+    change = change - change.mean(0)
+    _, axes = np.linalg.eigh(change.T @ change)
+    return np.concatenate([np.stack(plain, 1), change @ axes[:, -CHANGES:]], 1)
+
+
+def by_best_score(seen: Floats, labels: Labels) -> float:
+    """With rows out of order, it is the best of as many scores, too."""
+    return max(attacks.auc(score, labels == 1) for score in seen.T)
+
+
+def windows(forms: list[Floats]) -> Floats:
+    """What a linear model is fitted to: of each form the sides of all epochs, or means of several.
+    [rows, forms · epochs]"""
+    parts = np.array_split(np.arange(forms[0].shape[1]), min(WINDOWS, forms[0].shape[1]))
+    return np.concatenate([one[:, part].mean(1)[:, None] for one in forms for part in parts], 1)
+
+
+def by_few_labels(seen: Floats, labels: Labels, forms: int, *, quick: bool = False) -> float:
+    """The best of the forms of `windows`, each with its own linear model."""
+    few = (
+        attacks.by_few_labels(form, labels, binary=True, quick=quick)
+        for form in np.split(seen, forms, axis=1)
+    )
+    return max(few)
+
+
+# -- helpers ---------------------------------------------------------------------------------------
+
+
+def _by_batch(
+    above: Floats, below: Floats, batches: NDArray[np.int64], there: NDArray[np.bool_]
+) -> Floats:
+    """Of each number, the sum of `above` over its batch, over that of `below`. [rows, epochs]"""
+    which, count = batches[there], int(batches.max(initial=0)) + 1
+    sums = [np.bincount(which, one[there], count) for one in (above, below)]
+    ratio = sums[0] / np.where(sums[1] > 0, sums[1], 1.0)
+    ratio = np.where(ratio != 0, ratio, 1.0)
+    return np.where(there, ratio[batches], 1.0)
+
+
+def _agreeing(sides: Floats, there: NDArray[np.bool_]) -> Floats:
+    """Which side is which is not known: in each epoch, the one that agrees with the epochs
+    before."""
+    sides, total = np.where(there, sides, 0.0), np.zeros(len(sides))
+    for column in sides.T:
+        if column @ total < 0:
+            column *= -1
+        total += column
+    return sides
+
+
+def _row_means(sides: Floats, there: NDArray[np.bool_]) -> Floats:
+    return np.where(there, sides, 0.0).sum(1) / np.maximum(there.sum(1), 1)
+
+
+def _filled(sides: Floats, there: NDArray[np.bool_]) -> Floats:
+    """Where nothing came, the mean of the row."""
+    return np.where(there, sides, _row_means(sides, there)[:, None])

@@ -1,0 +1,102 @@
+"""Noise on gradients against receivers that remember the gradients of all epochs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from colonnade.common.randomness import HashedRandomness
+from colonnade.privacy.attacks import Labels, auc
+from colonnade.privacy.hiding import ClassPoints, Hide, noise
+from colonnade.privacy.noise import gaussian
+from colonnade.privacy.over_epochs import (
+    Floats,
+    by_best_score,
+    by_few_labels,
+    scaled,
+    scores,
+    windows,
+)
+from colonnade.privacy.redrawn import Redrawn
+
+ROWS, WIDTH, BATCH = 2000, 4, 100
+Drawn = Callable[[int], Tensor]  # of an epoch, [rows, numbers]
+
+
+def once(epoch: int) -> Tensor:
+    return gaussian(HashedRandomness(b"a secret"), ROWS, 2)
+
+
+def every_epoch(epoch: int) -> Tensor:
+    return gaussian(HashedRandomness(b"a secret", epoch), ROWS, 2)
+
+
+def both(epochs: int) -> Drawn:
+    return Redrawn(b"a secret", ROWS, 2, epochs).of
+
+
+def told(drawn: Drawn, epochs: int) -> tuple[list[Floats], Labels]:
+    """What a receiver has of all epochs of a model that learns some rows sooner than others; and
+    the labels."""
+    stream = torch.Generator().manual_seed(0)
+    labels = (torch.rand(ROWS, generator=stream) < 0.4).long()
+    easy = torch.randn(ROWS, generator=stream, dtype=torch.float64).mul(0.7).exp()
+    axis = torch.randn(WIDTH, generator=stream, dtype=torch.float64)
+    share = torch.bincount(labels) / ROWS
+    sides, units, batches = (np.zeros((ROWS, epochs)) for _ in range(3))
+    for epoch in range(epochs):
+        sure = torch.sigmoid(8 * easy * (epoch + 1) / epochs)
+        gradient = ((1 - sure) * (2.0 * labels - 1))[:, None] * axis
+        order = torch.randperm(ROWS, generator=stream)
+        for k, rows in enumerate(order.split(BATCH)):
+            points = ClassPoints.of(gradient[rows], labels[rows], 2)
+            normal = drawn(epoch)[rows]
+            added = noise(Hide(strength=16.0), gradient[rows], labels[rows], points, share, normal)
+            noisy = (gradient[rows] + added).numpy()
+            sides[rows, epoch] = noisy @ axis.numpy()
+            units[rows, epoch] = sides[rows, epoch] / np.linalg.norm(noisy, axis=1)
+            batches[rows, epoch] = epoch * ROWS + k
+    return scaled(sides, units, batches.astype(np.int64)), labels.numpy()
+
+
+@pytest.mark.parametrize("epochs", [12, 60])
+def test_noise_of_parts_that_live_differently_long_withstands_a_memory(epochs: int) -> None:
+    forms, labels = told(both(epochs), epochs)
+    in_one = max(auc(column, labels == 1) for column in forms[1].T)
+    assert in_one < 0.67
+    assert by_best_score(scores(forms), labels) < 0.69
+    assert by_few_labels(windows(forms), labels, len(forms)) < 0.66
+
+
+def test_noise_that_never_changes_cancels_in_a_difference() -> None:
+    forms, labels = told(once, 12)
+    assert auc(forms[2].sum(1), labels == 1) < 0.68
+    assert auc(forms[2][:, -1] - forms[2][:, 0], labels == 1) > 0.73
+    assert by_best_score(scores(forms), labels) > 0.73
+    assert by_few_labels(windows(forms), labels, len(forms)) > 0.75
+
+
+def test_noise_that_is_drawn_anew_averages_out() -> None:
+    forms, labels = told(every_epoch, 12)
+    assert by_best_score(scores(forms), labels) > 0.75
+
+
+def test_an_attack_on_rows_out_of_order_finds_nothing() -> None:
+    forms, labels = told(once, 12)
+    others = np.roll(labels, ROWS // 2)
+    assert by_best_score(scores(forms), others) < 0.55
+    assert by_few_labels(windows(forms), others, len(forms)) < 0.55
+
+
+def test_rows_of_which_something_was_lost_are_attacked_with_the_rest() -> None:
+    forms, labels = told(once, 12)
+    lost = np.random.default_rng(0).random(forms[0].shape) < 0.2
+    batches = np.where(lost, -1, np.arange(12))
+    sides, units = (np.where(lost, 0.0, form) for form in (forms[2], forms[0]))
+    again = scaled(sides, units, batches)
+    assert all(np.isfinite(one).all() for one in again)
+    assert by_best_score(scores(again), labels) > 0.7
