@@ -82,7 +82,7 @@ class HiddenLabels:
         """Draw the secret of which all noise is made, and declare it as state: after a crash the
         noise must be the same."""
         labels = self.algorithm.labels
-        self.algorithm.keeps(net, "hidden_labels", labels, self.secret)
+        self.algorithm.keeps(net, "hiding_secret", labels, self.secret)
         self.algorithm.keeps(net, "class_points", labels, self.points)
         sources = [net.secrets(labels.parties[k], "hidden labels") for k in net.here(labels)]
         self.points.by_member = [{} for _ in sources]
