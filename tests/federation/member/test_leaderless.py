@@ -340,6 +340,25 @@ def test_calls_in_which_a_device_takes_no_part_leave_nothing_behind(tmp_path: Pa
     field.once_trained(story)
 
 
+def test_a_call_during_the_training_holds_nobody_up(tmp_path: Path) -> None:
+    """One that falls behind in the training may be called by neighbours that are done."""
+    fed = federation(epochs=4)
+    field = Field(fed, tmp_path)
+
+    async def whole() -> None:
+        field.start(*fed.members)
+        await field.until(lambda: field.members["client0"].state.round > 2)
+        call = Call(1, IDS, caller="client1")
+        field.members["client1"].pass_on(call, ["client0"])
+        await field.until(lambda: field.members["client0"].heard_of.get("client1") == 1)
+        assert field.members["client0"].state.stage == Stage.TRAINING
+        await field.trained()
+        answer, _ = await field.ask("client1", IDS)
+        assert not answer.absent
+
+    field.clock.run(("story", whole()))
+
+
 def test_one_that_falls_behind_in_an_answer_gives_the_whole_answer(tmp_path: Path) -> None:
     fed = federation(parties=4, deadline=0.2, batch=8)
     field = Field(fed, tmp_path)

@@ -240,9 +240,9 @@ class LeaderlessMember(Member):
         others = [p for p in self.post.present() if p not in (sender, call.caller)]
         if not call.check:
             self.pass_on(call, others)
-        if not self.state.stage.after_training:  # its ids are not kept
-            self.forget(call)
-        elif (refusal := self.refusal(call)).why or call.check:
+        if not self.state.stage.after_training:
+            return  # who forgets a call is past the training: a program counter there is an answer's
+        if (refusal := self.refusal(call)).why or call.check:
             self.decline(call, refusal)
         elif call.caller in self.to_do:
             self.to_do[call.caller].append(call)
