@@ -34,10 +34,13 @@ def chances(key: str) -> list[float]:
 
 
 class Party:
-    """Knows every key that does not begin with an x; falls over at the nth batch."""
+    """Knows every key that does not begin with an x, and some that do; falls over at the nth
+    batch."""
 
-    def __init__(self, falls_at: int | None = None, model: str = "round 3") -> None:
-        self.falls_at, self.model = falls_at, model
+    def __init__(
+        self, falls_at: int | None = None, model: str = "round 3", knows: Sequence[str] = ()
+    ) -> None:
+        self.falls_at, self.model, self.knows = falls_at, model, knows
         self.batches: list[list[str]] = []
 
     def __call__(self, asked: Asked) -> Predicted:
@@ -45,7 +48,7 @@ class Party:
         if len(self.batches) == self.falls_at:
             raise ColonnadeError("hospital does not answer")
         self.batches.append(asked.ids)
-        known = [key for key in asked.ids if not key.startswith("x")]
+        known = [key for key in asked.ids if not key.startswith("x") or key in self.knows]
         likely = [chances(key) for key in known]
         return Predicted(
             known,
@@ -53,7 +56,7 @@ class Party:
             [int(row[1] > row[0]) for row in likely],
             likely,
             [{"lab": "away"} if key.endswith("7") else {} for key in known],
-            unknown=[key for key in asked.ids if key.startswith("x")],
+            unknown=[key for key in asked.ids if key not in known],
             truths=["yes" if key == "1" else None for key in known],
             model=self.model,
         )
@@ -95,6 +98,20 @@ def test_an_interrupted_request_goes_on_after_the_last_whole_batch(
     found = answered(again, keys, Journal(path, about("hospital", keys)))
     assert found == answered(Party(), keys, Journal(None, about("hospital", keys)))
     assert len(again.batches) in (5 - falls_at, min(5, 6 - falls_at))
+
+
+def test_keys_that_were_unknown_before_an_interruption_are_asked_about_again(
+    tmp_path: Path,
+) -> None:
+    """As after `colonnade align --add`, which does not change the model."""
+    path, keys = tmp_path / "out.csv.answers", ["1", "x1", "x2", "3", "4", "5"]
+    with pytest.raises(ColonnadeError):
+        answered(Party(1), keys, Journal(path, about("hospital", keys)))
+    again = Party(knows=["x2"])
+    found = answered(again, keys, Journal(path, about("hospital", keys)))
+    assert again.batches == [["4", "5"], ["x1", "x2"]]
+    assert found.ids == ["1", "x2", "3", "4", "5"]
+    assert found.unknown == ["x1"]
 
 
 def test_a_journal_of_other_keys_or_of_another_model_is_not_gone_on_with(tmp_path: Path) -> None:

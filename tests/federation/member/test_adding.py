@@ -45,6 +45,7 @@ from colonnade.federation.agreement.party_file import read_party
 from colonnade.federation.asking.predictions import read_answer
 from colonnade.federation.member import finding
 from colonnade.federation.member.aligning import messages
+from colonnade.federation.member.aligning.follower import Follower
 from colonnade.federation.member.aligning.process import Outcome, sentence
 from colonnade.federation.member.leaderless import member_kind
 from colonnade.federation.member.own_data import read_own
@@ -344,6 +345,9 @@ def test_a_run_that_breaks_off_leaves_the_alignment_of_the_leader_valid_for_all(
         later.run(("watch", watch()))
     assert later.kept["hospital"] is room.kept["hospital"]
     assert later.kept["lab"] is room.kept["lab"]
+    clinic = later.sides["clinic"]
+    assert isinstance(clinic, Follower)
+    assert not clinic.confirmed, "so that the clinic is not told that all is done"
     assert len(later.kept["clinic"].rows) == 6
     other = MORE | {"lab": [*FILES["lab"], "ines"]}
     again = added(later, other)

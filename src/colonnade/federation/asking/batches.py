@@ -52,13 +52,17 @@ class Journal:
     def model(self) -> str:
         return self.found[0].model if self.found else ""
 
-    def add(self, found: Predicted) -> None:
+    def checked(self, found: Predicted) -> Predicted:
+        """An answer, if it is of the same model as those before."""
         if self.found and found.model != self.model:
             raise InputError(
                 f"{self._name}: was begun with the model of {self.model}, and {self.about.party} "
                 f"now answers with that of {found.model}; --fresh starts over"
             )
-        self.found.append(found)
+        return found
+
+    def add(self, found: Predicted) -> None:
+        self.found.append(self.checked(found))
         if self.path is not None:
             self._append(found)
 
@@ -110,13 +114,19 @@ def answered(
     ask: Ask, keys: Sequence[str], journal: Journal, watch: Watch = lambda rows: None
 ) -> Predicted:
     """The answers to all keys, in their order. A key that is given twice is asked about once: with
-    noise, every answer costs privacy."""
-    unique = list(dict.fromkeys(keys))
-    for start in range(len(journal.found) * AT_ONCE, len(unique), AT_ONCE):
+    noise, every answer costs privacy. Keys that were unknown to an interrupted command are asked
+    about again: rows may have been added since."""
+    unique, before = list(dict.fromkeys(keys)), len(journal.found)
+    for start in range(before * AT_ONCE, len(unique), AT_ONCE):
         watch(start)
         journal.add(ask(Asked(unique[start : start + AT_ONCE], truths=True)))
     watch(len(unique))
-    return _in_order(joined(journal.found), keys)
+    again = [key for part in journal.found[:before] for key in part.unknown]
+    found = [msgspec.structs.replace(part, unknown=[]) for part in journal.found[:before]]
+    found += journal.found[before:]
+    for start in range(0, len(again), AT_ONCE):
+        found.append(journal.checked(ask(Asked(again[start : start + AT_ONCE], truths=True))))
+    return _in_order(joined(found), keys)
 
 
 def joined(parts: Sequence[Predicted]) -> Predicted:

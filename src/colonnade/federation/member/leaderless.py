@@ -241,7 +241,7 @@ class LeaderlessMember(Member):
         if not call.check:
             self.pass_on(call, others)
         if not self.state.stage.after_training:
-            return  # who forgets a call is past the training: a program counter there is an answer's
+            return  # to forget the call would drop the training's messages, which come before it
         if (refusal := self.refusal(call)).why or call.check:
             self.decline(call, refusal)
         elif call.caller in self.to_do:

@@ -104,7 +104,10 @@ def check_unchanged(found: KeyColumn, alignment: Alignment, path: Path) -> None:
     wanted = [(facts.extra, facts.name, facts.keys), *((0, a.name, a.keys) for a in facts.added)]
     for rows, (extra, name, keys) in zip(alignment.parts, wanted, strict=True):
         if digest_of_used(found, rows, extra, name) != keys:
-            raise InputError(f"{path}: its keys have changed since its rows were matched; {AGAIN}")
+            raise InputError(
+                f"{path}: its keys have changed since its rows were matched; put back those of "
+                f"rows in use, or {AGAIN}"
+            )
 
 
 def outside(found: KeyColumn, rows: Indices) -> KeyColumn:

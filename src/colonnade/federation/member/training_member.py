@@ -15,6 +15,7 @@ from typing import Any
 
 from colonnade.common.results import Result
 from colonnade.errors import Unsuited
+from colonnade.federation.agreement.alignment_file import ADD, AGAIN
 from colonnade.federation.agreement.federation import Federation
 from colonnade.federation.member.attendance import Attendance
 from colonnade.federation.member.keeping import Keeping
@@ -267,9 +268,8 @@ class TrainingMember:
             self._seen.add(sender, "came back without a checkpoint, and began with new weights")
         waiting = self.state.stage == Stage.WAITING
         if found and sender == self.federation.leader and waiting:
-            self.leave_unsuited(
-                Unsuited(f"{found}; all parties need the same, so ask {sender} for theirs")
-            )
+            advice = f"; all parties need the same, so ask {sender} for theirs"
+            self.leave_unsuited(Unsuited(found if found.endswith((AGAIN, ADD)) else found + advice))
 
     def leave_unsuited(self, error: Unsuited) -> None:
         """End this process with an error in a moment. The others hear of it first: they may not

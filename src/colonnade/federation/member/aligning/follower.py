@@ -62,6 +62,7 @@ class Follower(Side):
         self.partial = self.federation.rows.partial
         self.life: int | None = None  # of the leader
         self.kept: Alignment | None = None
+        self.confirmed = False  # the leader has said that all have kept what was found
         self.runs = 0  # in which the leader was answered
         self.theirs = 0  # keys of the leader
 
@@ -127,6 +128,7 @@ class Follower(Side):
                     self.commit(message, common, trained)
                     self.send(self.leader, Kept(self.run))
                 case Over() | None if self.kept is not None:
+                    self.confirmed = message is not None
                     return self.kept
 
     def start_after(self, name: str) -> None:
