@@ -22,7 +22,7 @@ from colonnade.errors import InputError
 from colonnade.experiments.compare import study
 from colonnade.experiments.compare.advice import Field, advice
 from colonnade.experiments.compare.contenders import contenders, scaled
-from colonnade.experiments.compare.present import Shown, markdown, write_html
+from colonnade.experiments.compare.present import Shown, learns_alone, markdown, write_html
 from colonnade.experiments.compare.search import Trial, at_the_edge, best_of
 from colonnade.experiments.compare.study import compare, usual_faults
 from colonnade.experiments.config import parse_experiment
@@ -189,12 +189,36 @@ def results(
 
 
 def asked(found: list[Result], **reveals: bool) -> list[str]:
+    return asked_without(found, (), **reveals)
+
+
+def asked_without(found: list[Result], untimed: Sequence[str], **reveals: bool) -> list[str]:
     plan = Plan(
         methods=tuple(dict.fromkeys(r.method for r in found)),
         faults=tuple(dict.fromkeys(r.faults for r in found)),
         seeds=(0, 1, 2),
     )
-    return advice(Field(summarise(found, plan), found, reveals))
+    return advice(Field(summarise(found, plan), found, reveals, untimed))
+
+
+def test_who_learns_alone_is_not_the_quickest_because_nothing_was_sent() -> None:
+    found = results({"alone": {"none": [0.95] * 3}, "together": {"none": [0.95] * 3}})
+    for result in found:
+        result.cost["virtual_seconds"] = 0.03 if result.method == "alone" else 40.0
+    timed = asked(found, alone=True, together=True)
+    assert any(said.startswith("Where time matters: alone") for said in timed)
+    said = asked_without(found, ["alone"], alone=True, together=True)
+    quickest = [sentence for sentence in said if "time" in sentence]
+    assert len(quickest) == 1
+    assert quickest[0].startswith("Where time matters: together, 40 virtual s")
+    methods = ("splitnn", "dvfl", "fedonce", "vim")
+    table = {
+        "name": "x",
+        "data": {"dataset": "digits"},
+        "methods": [{"algorithm": m} for m in methods],
+    }
+    experiment = parse_experiment(table, "x")
+    assert [m for m in methods if learns_alone(m, experiment)] == ["dvfl", "fedonce"]
 
 
 def test_advice_follows_from_the_figures() -> None:

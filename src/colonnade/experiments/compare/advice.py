@@ -27,6 +27,7 @@ class Field:
     summary: Summary
     results: Sequence[Result]
     reveals_rows: Mapping[str, bool]  # method → whether single rows' encodings leave a party
+    untimed: Sequence[str] = ()  # methods whose virtual time lacks what parties learn alone
 
     @property
     def methods(self) -> list[str]:
@@ -82,6 +83,8 @@ class Field:
         return [m for m, _ in self.ranking(fault) if self.behind(m, fault) <= furthest]
 
     def cost(self, method: str, key: str) -> float | None:
+        if key == "virtual_seconds" and method in self.untimed:
+            return None
         values = [r.cost.get(key) for r in self.results if r.method == method]
         known = [value for value in values if value is not None]
         return fmean(known) if known else None
@@ -95,9 +98,9 @@ def advice(field: Field, voice: Voice = PLAIN) -> list[str]:
     sentences = [_best(field, fault, voice) for fault in faults]
     calm = faults[0]
     sentences += [_cheapest(field, calm, "bytes", "Where bytes matter", bytes_text, voice)]
-    if all(field.cost(method, "virtual_seconds") for method in field.methods):  # there are delays
+    key, timed = "virtual_seconds", [m for m in field.methods if m not in field.untimed]
+    if timed and all(field.cost(method, key) for method in timed):  # there are delays
         seconds = lambda value: f"{short(value)} virtual s"  # noqa: E731
-        key = "virtual_seconds"
         sentences += [_cheapest(field, calm, key, "Where time matters", seconds, voice)]
     sentences += [_hidden(field, calm, voice), _unsure(field, faults, voice)]
     return [sentence for sentence in sentences if sentence]

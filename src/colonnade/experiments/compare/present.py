@@ -33,6 +33,7 @@ from colonnade.experiments.table import (
     short,
     summarise,
 )
+from colonnade.learning.algorithm import Algorithm
 from colonnade.learning.declare import Columns
 
 NUMBER = re.compile(r"\d[\d,.]*")
@@ -49,7 +50,8 @@ class Shown:
         self.summary = summarise(self.results, self.plan)
         choices = [m for m in self.plan.methods if not pooled(m, done.experiment)]
         reveals = {m: reveals_rows(m, done.experiment) for m in choices}
-        self.field = Field(self.summary, self.results, reveals)
+        untimed = [m for m in choices if learns_alone(m, done.experiment)]
+        self.field = Field(self.summary, self.results, reveals, untimed)
 
     def advice(self, voice: Voice) -> list[str]:
         return advice(self.field, voice)
@@ -135,6 +137,11 @@ class Shown:
             "Without faults: the mean difference from the best method that may be advised, seed by "
             "seed, with its 95 % interval; then the mean costs of a training over all settings."
         )
+        if self.field.untimed and header.index("virtual s") in columns:
+            alone = " and ".join(self.field.untimed)
+            caption += (
+                f" What parties learn alone takes no virtual time: none is shown for {alone}."
+            )
         if header.index("ε") in columns:
             caption += " ε: with noise."
         return Grid(tuple(header[k] for k in columns), kept, caption)
@@ -262,6 +269,12 @@ def reveals_rows(method: str, experiment: Experiment) -> bool:
     kind = _algorithm(method, experiment)
     sent = [e for e in kind.exchanges if _holds_columns(kind, e.ends[1])]
     return any(e.encodes for e in sent)
+
+
+def learns_alone(method: str, experiment: Experiment) -> bool:
+    """Whether column holders learn by themselves at first. Nothing is sent then, so that virtual
+    time, which is that of messages, does not count it."""
+    return _algorithm(method, experiment).epochs_alone is not Algorithm.epochs_alone
 
 
 def write_html(shown: Shown) -> Path:
