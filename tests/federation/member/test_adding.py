@@ -33,7 +33,7 @@ from tests.federation.member.test_raw_tables import Meeting
 from colonnade.cli.align import document
 from colonnade.data import table_files
 from colonnade.data.stored import StoredRows
-from colonnade.errors import InputError, Unsuited
+from colonnade.errors import ColonnadeError, InputError, Unsuited
 from colonnade.federation.agreement.alignment_file import (
     ALIGNMENT,
     Alignment,
@@ -66,6 +66,9 @@ def added(room: Room, keys: Mapping[str, Sequence[str]]) -> Room:
     """The parties of a match again, with more rows."""
     later = Room(room.fed, keys, before=room.kept)
     later.run()
+    for side in later.sides.values():
+        if isinstance(side, Follower):
+            side.check_confirmed()
     return later
 
 
@@ -347,7 +350,8 @@ def test_a_run_that_breaks_off_leaves_the_alignment_of_the_leader_valid_for_all(
     assert later.kept["lab"] is room.kept["lab"]
     clinic = later.sides["clinic"]
     assert isinstance(clinic, Follower)
-    assert not clinic.confirmed, "so that the clinic is not told that all is done"
+    with pytest.raises(ColonnadeError, match=r"clinic: hospital left before .* --add once more"):
+        clinic.check_confirmed()
     assert len(later.kept["clinic"].rows) == 6
     other = MORE | {"lab": [*FILES["lab"], "ines"]}
     again = added(later, other)

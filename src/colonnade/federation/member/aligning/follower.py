@@ -76,6 +76,14 @@ class Follower(Side):
                     return self.kept
                 self.seen.add(self.leader, "away; waiting for it", lost.why)
 
+    def check_confirmed(self) -> None:
+        """ColonnadeError: rows were added here, and the leader may not have them."""
+        if self.addition is not None and self.addition.rows and not self.confirmed:
+            raise ColonnadeError(
+                f"{self.party}: {self.leader} left before it said that everybody has the new rows; "
+                "they are kept here. Run colonnade align --add once more, at every party"
+            )
+
     async def meet(self) -> Begin:
         """Greet the leader until it begins."""
         while True:

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from colonnade.common.private_files import private
 from colonnade.data.table_files import opened, row_count
-from colonnade.errors import ColonnadeError, InputError
+from colonnade.errors import InputError
 from colonnade.federation.agreement.alignment_file import (
     ALIGNMENT,
     Addition,
@@ -134,12 +134,8 @@ def match_rows(party: PartyFile, own: OwnRows, console: Console) -> Outcome:
             (found,) = clock.run((party.party, side.run_to_the_end()))
     finally:
         transport.close()
-    new = side.addition is not None and side.addition.rows
-    if new and isinstance(side, Follower) and not side.confirmed:
-        raise ColonnadeError(
-            f"{party.party}: {side.leader} left before it said that everybody has the new rows; "
-            "they are kept here. Run colonnade align --add once more, at every party"
-        )
+    if isinstance(side, Follower):
+        side.check_confirmed()
     return Outcome(found, time.monotonic() - begun, side.bytes, side.addition)
 
 
