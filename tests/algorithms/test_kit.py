@@ -19,7 +19,7 @@ SLOW = {"client1": 0.8, "client3": 0.5}  # client0 goes over its rows more than 
 VARIANTS: dict[str, list[dict[str, object]]] = {
     "cvfl": [
         {"single": True, "average": 5},
-        {"average": 5, "slow": 0.5},
+        {"average": 5, "slow": 0.5, "lr_schedule": "cosine"},
         {"asynchronous": False, "synchronous": "mean"},
         {"q": "auto", "slow": 0.5, "label_split": "classes", "active": 3, "wire": "int8"},
         {"stale": True, "deadline": 0.5, "active": 2, "batch": 8, "slow": SLOW},
@@ -36,14 +36,14 @@ VARIANTS: dict[str, list[dict[str, object]]] = {
     "fedvs": [{"missing": "zeros", "degree": 1}, {"partitions": 2, "colluders": 0}],
     "fedonce": [{"objective": "noise"}, {"missing": "retry"}, {"encoder": [0.5], "decoder": [9]}],
     "mags": [
-        {"aggregators": 2, "gossip": 2, "dropout": 0.3},
+        {"aggregators": 2, "gossip": 2, "dropout": 0.3, "lr_schedule": "cosine"},
         {"depth": 1, "gossip": 1, "wire": "int8"},
         {"depth": 2, "aggregators": 3, "imputation": "mean", "dropout": 0.3},
         {"imputation": "learnt", "dropout": 0.3, "dropout_kind": "party"},
         {"objective": "autoencoder", "encoder_epochs": 1},
     ],
     "splitnn": [
-        {"missing": "stale", "encoder": [0.5, 8], "decorrelate": 0.1},
+        {"missing": "stale", "encoder": [0.5, 8], "decorrelate": 0.1, "lr_schedule": "cosine"},
         {"missing": "buffer", "encoder": [0.5], "wire": "int8"},
         {"combine": "mean", "encoder": Polynomial(degree=3, width=8), "deadline": 0.5},
         {"combine": "weighted", "encoder": [8], "weighted_start": "mean"},

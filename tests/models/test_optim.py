@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 import pytest
@@ -10,6 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from colonnade.models import Optimizer, Stack, cross_entropy, mlp
+from colonnade.models.optim import Share
 
 RULES = [
     Optimizer("sgd", 0.05),
@@ -34,11 +36,14 @@ def test_each_member_steps_as_if_it_had_an_optimiser_of_its_own(
     rule: Optimizer, compiled: bool, taking_part: Literal["everyone", "some"]
 ) -> None:
     torch.manual_seed(0)
-
+    rule = replace(rule, share=Share())
     alone = [mlp([5, 8, 3]) for _ in range(4)]
     stack = Stack(alone, rule, compile=compiled)
     optimizers = [reference(rule, module) for module in alone]
-    for _ in range(25):
+    for step in range(25):
+        rule.share.value = 1 / (1 + step)  # a rate that falls, as `lr_schedule` makes it
+        for optimizer in optimizers:
+            optimizer.param_groups[0]["lr"] = rule.rate
         x, y = torch.randn(4, 16, 5), torch.randint(0, 3, (16,))
         where = torch.rand(4) < 0.6 if taking_part == "some" else torch.ones(4, dtype=torch.bool)
         for i in where.nonzero()[:, 0].tolist():

@@ -48,7 +48,7 @@ from colonnade.learning.state import State
 from colonnade.learning.task import Batches, Holding, LocalBatches, Part, Task
 from colonnade.learning.training import DECIDED, DECISION, Training
 from colonnade.models.layers import Loss
-from colonnade.models.optim import Optimizer
+from colonnade.models.optim import Optimizer, Share
 from colonnade.models.proximal import Proximal
 from colonnade.models.stack import Stack
 from colonnade.network import Group, Network, is_absent, locally
@@ -118,6 +118,7 @@ class Algorithm(ABC):
         none = torch.zeros(0, dtype=torch.int64)
         self.loss: Loss = task.goal.training_loss(none)
         self.proximal: Proximal = task.goal.training_proximal(none)
+        self.rate_in_use = Share()
         self.training = self.control(self)
         self.set.check(task)
         self.held_rows = HeldRows(self) if task.partial else None
@@ -383,7 +384,7 @@ class Algorithm(ABC):
             ):
                 raise InputError(f"lr: expected a rate for each of {', '.join(names)}, got {lr}")
             lr = lr[group.name]
-        rule = Optimizer(s.optimizer, lr, s.momentum, s.weight_decay)
+        rule = Optimizer(s.optimizer, lr, s.momentum, s.weight_decay, share=self.rate_in_use)
         return replace(rule, **overrides)
 
     @property

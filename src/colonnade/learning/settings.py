@@ -81,6 +81,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     epochs: Annotated[int | None, at_least(1)] = None
     batch: Annotated[int, at_least(1)] = 64
     lr: float | dict[str, float] = 1e-3  # or by group, e.g. { clients = 0.01, server = 0.08 }
+    # "cosine": from epoch to epoch the rate falls from `lr` to nearly 0, along half a cosine.
+    lr_schedule: Literal["constant", "cosine"] = "constant"
     optimizer: Literal["sgd", "adam"] = "adam"
     momentum: Annotated[float, at_least(0)] = 0.0
     weight_decay: Annotated[float, at_least(0)] = 0.0

@@ -11,6 +11,7 @@ async for batch in self.training.rounds(net):
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -162,9 +163,17 @@ class Training:
 
     @property
     def patience(self) -> int:
-        """Epochs without better validation before stopping: 10, or a sixth of many, unless set."""
-        given = self.algorithm.set.patience
-        return given or (max(10, self.usual // 6) if self.algorithm.stops_early else self.usual)
+        """Epochs without better validation before stopping: 10, or a sixth of many, unless set. A
+        rate that falls pays off in the last epochs, so by default all of them are done then."""
+        settings = self.algorithm.set
+        early = self.algorithm.stops_early and settings.lr_schedule == "constant"
+        return settings.patience or (max(10, self.usual // 6) if early else self.usual)
+
+    def set_rate(self, epoch: int) -> None:
+        """What `lr_schedule` says of the learning rate in this epoch."""
+        if self.algorithm.set.lr_schedule == "cosine":
+            done = min(epoch, self.usual - 1) / self.usual
+            self.algorithm.rate_in_use.value = 0.5 * (1 + math.cos(math.pi * done))
 
     # -- after a round ----------------------------------------------------------------------------
 
@@ -389,5 +398,6 @@ class TrainingRounds(Generic[AnyBatch]):
         except StopAsyncIteration:
             training.keep_best()
             raise
+        training.set_rate(self.batch.epoch)
         self.batch.part = self.part
         return self.batch

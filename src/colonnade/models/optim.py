@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
@@ -18,6 +18,14 @@ from torch import Tensor
 
 BETAS = (0.9, 0.999)
 EPSILON = 1e-8
+
+
+@dataclass
+class Share:
+    """How much of the learning rate is in use now; all optimisers of an algorithm read the same
+    one."""
+
+    value: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -29,6 +37,12 @@ class Optimizer:
     momentum: float = 0.0
     weight_decay: float = 0.0
     clip: float | None = None  # longest gradient of a member; longer ones are scaled down
+    share: Share = field(default_factory=Share, repr=False, compare=False)
+
+    @property
+    def rate(self) -> float:
+        """The learning rate of the present epoch."""
+        return self.lr * self.share.value
 
     def of(self, parameters: list[Tensor]) -> StackedOptimizer:
         return StackedOptimizer(self, parameters)
@@ -99,8 +113,10 @@ class StackedOptimizer:
             self._whole._together = False
 
     def rates(self, where: Tensor) -> tuple[Tensor, Tensor]:
-        """Counts a step and gives Adam's bias-corrected step size and scale. Each [members]"""
+        """Counts a step and gives the step size and the scale, with Adam's correction of its bias.
+        Each [members]"""
         if self.rule.kind == "sgd":
+            self._rates[0].fill_(self.rule.rate)
             return self._rates
         self._leave_the_others()
         if not bool(where.all()):
@@ -108,11 +124,11 @@ class StackedOptimizer:
         self.steps += where
         if self._together:  # the common case: a few numbers are faster than many small tensors
             count = float(self.steps[0])
-            self._rates[0].fill_(self.rule.lr / (1 - BETAS[0] ** count))
+            self._rates[0].fill_(self.rule.rate / (1 - BETAS[0] ** count))
             self._rates[1].fill_((1 - BETAS[1] ** count) ** -0.5)
             return self._rates
         counts = self.steps.clamp(min=1)
-        size = self.rule.lr / (1 - BETAS[0] ** counts)
+        size = self.rule.rate / (1 - BETAS[0] ** counts)
         return size.float(), (1 - BETAS[1] ** counts).rsqrt().float()
 
     def _fused_members(self, chosen: list[int], gradients: tuple[Tensor, ...]) -> None:
@@ -150,7 +166,7 @@ class StackedOptimizer:
                 second,
                 [],
                 steps,
-                lr=rule.lr,
+                lr=rule.rate,
                 beta1=BETAS[0],
                 beta2=BETAS[1],
                 weight_decay=rule.weight_decay,
@@ -166,7 +182,7 @@ class StackedOptimizer:
                 first if rule.momentum else [],
                 weight_decay=rule.weight_decay,
                 momentum=rule.momentum,
-                lr=rule.lr,
+                lr=rule.rate,
                 dampening=0.0,
                 nesterov=False,
                 maximize=False,
@@ -214,7 +230,7 @@ def masked_update(
             velocity = rule.momentum * first[k] + g if rule.momentum else g
             if rule.momentum:
                 first[k].copy_(torch.where(chosen, velocity, first[k]))
-            p.copy_(torch.where(chosen, p - rule.lr * velocity, p))
+            p.copy_(torch.where(chosen, p - size * velocity, p))
             continue
         m = first[k] + (1 - BETAS[0]) * (g - first[k])
         v = BETAS[1] * second[k] + (1 - BETAS[1]) * g * g
