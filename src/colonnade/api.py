@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from colonnade.common.explanations import Explanation
+from colonnade.common.private_files import as_private_as
 from colonnade.experiments.config import Experiment, parse_experiment, read_experiment
 from colonnade.experiments.embedding_map import MapKind
 from colonnade.experiments.engine import engine_of
@@ -31,7 +32,8 @@ def run(
 ) -> Outcome:
     """Run an experiment: a TOML file, a table of the same shape, or an `Experiment`.
 
-    `out` is the output folder (a temporary one if not given), `set` overrides keys
+    `out` is the output folder (a temporary one if not given; a new one is for you only, mode 700),
+    `set` overrides keys
     (`"data.parties=8"`). `engine="ray"` runs on the machines of a Ray cluster, whose head has the
     `address`; `jobs` are runs at a time (1 on this machine, one per processor of a cluster).
     `track` names trackers: `"tensorboard"`, `"mlflow"`. The outcome holds the results;
@@ -45,9 +47,9 @@ def run(
         source = str(experiment)
         experiment = read_experiment(Path(experiment), set)
     folder = Path(out) if out is not None else Path(tempfile.mkdtemp(prefix="colonnade-"))
-    return run_experiment(
-        experiment, folder, engine=where, fresh=fresh, observer=observer, source=source, track=track
-    )
+    facts = {"fresh": fresh, "observer": observer, "source": source, "track": track}
+    with as_private_as(folder):
+        return run_experiment(experiment, folder, engine=where, **facts)
 
 
 def explain(

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from colonnade.cli.experiments import engine_maker, show_failures, watched
+from colonnade.cli.experiments import engine_maker, resumable, show_failures, watched
 from colonnade.cli.options import Address, EngineName, Fresh, Jobs, Json, Out, Set, print_json
 
 if TYPE_CHECKING:
@@ -81,7 +81,8 @@ def compare(
             command=_command(file, epochs, only or (), set_ or ()),
         )
     shown = Shown(done)
-    page = write_html(shown)
+    with resumable(folder, console):
+        page = write_html(shown)
     if markdown is not None:
         markdown.parent.mkdir(parents=True, exist_ok=True)
         markdown.write_text(as_markdown(shown), encoding="utf-8")

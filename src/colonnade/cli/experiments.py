@@ -249,9 +249,13 @@ def watched(folder: Path, console: Console) -> Iterator[Bar]:
 
 @contextmanager
 def resumable(folder: Path, console: Console) -> Iterator[None]:
-    """After Ctrl-C within the block, prints how to go on, and exits with 1."""
+    """After Ctrl-C within the block, prints how to go on, and exits with 1. The folder is private,
+    unless its owner has opened it."""
+    from colonnade.common.private_files import as_private_as
+
     try:
-        yield
+        with as_private_as(folder):
+            yield
     except KeyboardInterrupt:
         kept = f"Stopped; finished runs are kept in {folder}. The same command goes on."
         console.print(Text(kept))

@@ -33,8 +33,10 @@ def private(folder: Path, ours: Callable[[Path], bool] = lambda path: True) -> I
 
 @contextmanager
 def as_private_as(folder: Path) -> Iterator[None]:
-    """In this block, files are written for this user only, if the folder is private."""
-    hidden = folder.is_dir() and not stat.S_IMODE(folder.stat().st_mode) & OTHERS
+    """In this block, files are written for this user only, and so is the folder if it is made here.
+    A folder that is there and that others may look into was opened by its owner: then the umask
+    decides, as for any other program."""
+    hidden = not folder.is_dir() or not stat.S_IMODE(folder.stat().st_mode) & OTHERS
     before = os.umask(OTHERS) if hidden else None
     try:
         yield

@@ -12,6 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from colonnade.common.files import replacing
+from colonnade.common.private_files import as_private_as
 from colonnade.experiments.exports import csv_text, latex_text
 from colonnade.experiments.plots import Style
 
@@ -36,7 +37,7 @@ def write_page(folder: Path, template: str, *, page: str = REPORT, **facts: Any)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     own = {"version": version, "script": Markup(script), "script_digest": digest}
     text = templates.get_template(template).render(**own, **facts)
-    with replacing(folder / page) as partial:
+    with as_private_as(folder), replacing(folder / page) as partial:
         partial.write_text(text, encoding="utf-8")
     return folder / page
 
