@@ -12,6 +12,11 @@ model or the test lacks, or names a party that missed more than a fifth of the r
 party that is; else nothing says so. Apart from that, a lower run is *usual* if it is at most one
 point below the lowest undisturbed one.
 
+Whether a run, lower or not, tested *one model* is not judged by its accuracy: the parts that the
+parties have stored are tested once more in one process, see `stored_parts.py`, and must be of one
+version and have the accuracy and the loss that the results tell. A run that names parties which the
+model or the test lacks is not tested once more.
+
 `python -m bench chaos --keep FILE` appends every run to FILE as it ends, one JSON object per line,
 and does not repeat runs that FILE holds: so the table, which takes more than an hour, can be made
 in several parts. `--jobs 2` runs two federations at a time. `--seeds 2`, `--every 15` and
@@ -40,11 +45,13 @@ from rich.table import Table
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
+from bench.stored_parts import disagreement
 from bench.timing import Figure
 from colonnade.common.results import Result, read_results
 
 EVERY = 2.0  # seconds between two kills, about
 POINT = 0.01
+EQUAL = 1e-5  # accuracies and losses that differ by rounding only
 NAMING = ("tested without", "the model lacks")  # how notes begin that name whom the model lacks
 NO_PART = "has no part of the model of its neighbours"
 SEEDS, CALM = 20, 5  # runs with kills, and initial weights of runs without
@@ -113,13 +120,18 @@ class Run:
     commit: str = ""
     without: int = 0  # devices that ended without a part of the model, and so without a test
     every: float = EVERY
+    # How far the accuracy or loss of the stored parts is off; None: not tested once more.
+    apart: float | None = None
 
     @property
     def named(self) -> bool:
         """Whether the notes say whom the model or the test lacks, or who missed many rounds."""
-        return any(note.startswith(NAMING) or NO_PART in note for note in self.notes) or any(
-            map(missed_much, self.notes)
-        )
+        return self.lacking or any(map(missed_much, self.notes))
+
+    @property
+    def lacking(self) -> bool:
+        """Whether the notes say whom the model or the test lacks."""
+        return any(note.startswith(NAMING) or NO_PART in note for note in self.notes)
 
     @property
     def key(self) -> tuple[str, int | None, int]:
@@ -145,6 +157,16 @@ class Chaos:
         """The lower runs that are within a point of the lowest undisturbed one."""
         least = min(self.undisturbed) - POINT - 1e-9
         return [run for run in self.lower if run.accuracy >= least and not run.without]
+
+    @property
+    def compared(self) -> list[Run]:
+        """The runs whose stored parts were tested once more."""
+        return [run for run in self.runs if run.apart is not None]
+
+    @property
+    def one_model(self) -> list[Run]:
+        """Those of them whose stored parts are one model, and give what the results tell."""
+        return [run for run in self.compared if (run.apart or 0.0) < EQUAL]
 
 
 def missed_much(note: str) -> bool:
@@ -193,7 +215,8 @@ def _federate(wanted: Run, folder: Path, further: int) -> Run:
     parties = sorted(path for path in (folder / "out").iterdir() if path.is_dir())
     results = [one for party in parties for one in read_results(party)]
     kills = len(re.findall("^killed ", told, re.MULTILINE))
-    return replace(judged(wanted, results), kills=kills, commit=commit())
+    ended = replace(judged(wanted, results), kills=kills, commit=commit())
+    return ended if ended.lacking else replace(ended, apart=disagreement(folder / "out"))
 
 
 def judged(run: Run, results: Sequence[Result]) -> Run:
@@ -286,7 +309,9 @@ def table(figures: list[Figure]) -> Table:
         "s. undisturbed: from the same initial weights (lowest – highest of several). within: at "
         "most a point below the undisturbed run from the same initial weights. lower, named: notes "
         "say whom the model or the test lacks, or who missed more than a fifth of the rounds. "
-        "usual: lower, but at most a point below the lowest undisturbed run"
+        "usual: lower, but at most a point below the lowest undisturbed run. one model: of the "
+        "runs that lack nobody, those whose stored parts, put together in one process, have the "
+        "accuracy and the loss of the results"
     )
     result = Table(box=box.SIMPLE_HEAD, caption=caption, caption_justify="left")
     result.add_column("method")
@@ -298,7 +323,7 @@ def table(figures: list[Figure]) -> Table:
 
 
 HEADERS = ("runs", "kills (median)", "undisturbed", "median", "worst")
-HEADERS += ("within", "lower, named", "lower, not named", "usual")
+HEADERS += ("within", "lower, named", "lower, not named", "usual", "one model")
 
 
 def _row(one: Chaos) -> list[str]:
@@ -316,6 +341,7 @@ def _row(one: Chaos) -> list[str]:
         str(named),
         str(len(one.lower) - named),
         str(len(one.usual)),
+        f"{len(one.one_model)} of {len(one.compared)}",
     ]
 
 

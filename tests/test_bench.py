@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from dataclasses import replace
 from io import StringIO
@@ -10,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import tomli_w
 import torch
 from bench import (
     __main__,
@@ -38,6 +40,7 @@ from bench import (
     ray_runs,
     restarts,
     serving,
+    stored_parts,
     storms,
     timing,
 )
@@ -45,6 +48,8 @@ from bench.growth_points import Point
 from bench.timing import Figure
 from rich.console import Console
 from rich.table import Table
+from safetensors.torch import load_file, save_file
+from tests.command_line import colonnade
 
 from colonnade.common.results import Result
 
@@ -156,6 +161,7 @@ def test_a_disturbed_run_is_within_a_point_or_lower_and_named_or_not() -> None:
     one = chaos.Chaos("splitnn", undisturbed=[0.97, 0.96])
     runs = [(0.961, ()), (0.951, ()), (0.951, (many,)), (0.94, (few,)), (0.93, (lacks,))]
     one.runs += [chaos.Run("splitnn", i, 0, x, i, notes) for i, (x, notes) in enumerate(runs)]
+    one.runs[:2] = [replace(run, apart=x) for run, x in zip(one.runs, (1e-9, 0.002), strict=False)]
     assert [run.seed for run in one.lower] == [1, 2, 3, 4]
     assert [run.seed for run in one.usual] == [1, 2]
     assert [run.seed for run in one.runs if run.named] == [2, 4]
@@ -163,7 +169,7 @@ def test_a_disturbed_run_is_within_a_point_or_lower_and_named_or_not() -> None:
     assert dict(zip(chaos.HEADERS, cells[1:], strict=True)) == {
         "runs": "5", "kills (median)": "0 – 4 (2)", "undisturbed": "97.0 (96.0 – 97.0)",
         "median": "95.1", "worst": "93.0", "within": "1", "lower, named": "2",
-        "lower, not named": "2", "usual": "2",
+        "lower, not named": "2", "usual": "2", "one model": "1 of 2",
     }  # fmt: skip
     assert "93.0" in printed(chaos.table([Figure("chaos", "x", 0.0, detail=one)]))
 
@@ -178,6 +184,27 @@ def test_the_worst_device_counts_and_one_without_a_model_is_never_within_a_point
     assert (run.accuracy, run.without, run.notes, run.named) == (0.97, 1, (why,), True)
     assert study.lower == [run]
     assert not study.usual
+
+
+@pytest.mark.parametrize("algorithm", ["splitnn", "mags"])
+def test_stored_parts_that_are_not_those_of_the_result_are_found(
+    algorithm: str, tmp_path: Path
+) -> None:
+    """The chaos benchmark tells parts of different models from a model that learnt less."""
+    data = {"dataset": "digits", "parties": 2, "split": "bands", "rows": 300}
+    method = {"algorithm": algorithm, "epochs": 2}
+    source = tmp_path / "two.toml"
+    source.write_text(tomli_w.dumps({"name": "two", "data": data, "method": method}))
+    done = colonnade("up", str(source), "--out", "out", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert stored_parts.disagreement(tmp_path / "out") < chaos.EQUAL
+    [part] = (tmp_path / "out" / "client1" / "models").glob("*/client1.safetensors")
+    other = {name: 3 * tensor for name, tensor in load_file(part).items()}
+    save_file(other, part)
+    assert stored_parts.disagreement(tmp_path / "out") > chaos.EQUAL
+    status = tmp_path / "out" / "client1" / "status.json"
+    status.write_text(json.dumps(json.loads(status.read_text()) | {"model": "round 1"}))
+    assert stored_parts.disagreement(tmp_path / "out") == float("inf")
 
 
 def test_runs_of_the_chaos_benchmark_are_kept_and_not_done_again(
