@@ -57,7 +57,7 @@ NO_PART = "has no part of the model of its neighbours"
 SEEDS, CALM = 20, 5  # runs with kills, and initial weights of runs without
 # Epochs for a training of ten seconds and more, that is five kills and more. All epochs are done,
 # whatever the validation says. Methods that stand still while a party is away need fewer.
-SPLIT_EPOCHS = {"wait": 30, "skip": 180, "zeros": 180, "buffer": 180, "stale": 180}
+SPLIT_EPOCHS = {"wait": 30, "skip": 100, "zeros": 100, "buffer": 100, "stale": 100}
 # A run that ends with fewer kills is made again with other ones, so many times at most; where kills
 # are rarer than usual, a run without any.
 LEAST, TRIES = 5, 8
@@ -79,10 +79,10 @@ METHODS: dict[str, dict[str, Any]] = {
         "aggregator_epochs": 100,
         "epochs": 200,
     },
-    "fedonce": {"algorithm": "fedonce", "client_epochs": 300, "epochs": 600, "patience": 600},
+    "fedonce": {"algorithm": "fedonce", "client_epochs": 200, "epochs": 400, "patience": 400},
     "cvfl": {"algorithm": "cvfl", "epochs": 60, "patience": 60, "lr": 3e-3, "optimizer": "adam"},
     "vafl": {"algorithm": "vafl", "epochs": 80, "patience": 80, "lr": 5e-3},
-    "mags": {"algorithm": "mags", "method": "CD-MVFL-G2", "epochs": 100, "lr": 8e-3},
+    "mags": {"algorithm": "mags", "method": "CD-MVFL-G2", "epochs": 80, "lr": 8e-3},
     "fedvs": {
         "algorithm": "fedvs",
         "epochs": 120,

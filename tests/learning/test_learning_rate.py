@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from colonnade.algorithms import registry
+from colonnade.algorithms import built_in, registry
 from colonnade.learning import Task
 from colonnade.learning.training import Training
 from colonnade.testing.engines import stacked
@@ -26,7 +26,7 @@ def cosine() -> list[float]:
     return found
 
 
-@pytest.mark.parametrize("algorithm", ["splitnn", "cvfl", "mags", "dvfl", "vim"])
+@pytest.mark.parametrize("algorithm", built_in())
 def test_all_models_learn_at_the_rate_of_the_epoch(
     algorithm: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
