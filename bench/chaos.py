@@ -13,8 +13,8 @@ party that is; else nothing says so. Apart from that, a lower run is *usual* if 
 point below the lowest undisturbed one.
 
 Whether a run, lower or not, tested *one model* is not judged by its accuracy: the parts that the
-parties have stored are tested once more in one process, see `stored_parts.py`, and must be of one
-version and have the accuracy and the loss that the results tell. A run that names parties which the
+parties have stored are tested once more in one process, see `stored_parts.py`, and must have the
+accuracy and the loss that the results tell. A run that names parties which the
 model or the test lacks is not tested once more.
 
 `python -m bench chaos --keep FILE` appends every run to FILE as it ends, one JSON object per line,

@@ -8,7 +8,6 @@ one model, and the low accuracy is its accuracy.
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -26,13 +25,9 @@ COMPARED = ("test_accuracy", "test_loss")
 
 def disagreement(folder: Path) -> float:
     """The largest difference between an accuracy or loss in a party's results and that of the
-    stored parts. `folder`: of `colonnade up`, with all parties in the test; infinite if their parts
-    are not of one version."""
-    federation, parties = read_federation(folder / "federation.toml"), _all(folder)
-    status = [json.loads((folder / party / "status.json").read_bytes()) for party in parties]
-    if len({one["model"] for one in status}) != 1:
-        return float("inf")
-    again = tested_again(folder, federation)
+    stored parts. `folder`: of `colonnade up`, with all parties in the test."""
+    again = tested_again(folder, read_federation(folder / "federation.toml"))
+    parties = sorted(path.parent.name for path in folder.glob("*/status.json"))
     told = {party: one.metrics for party in parties for one in read_results(folder / party)}
     apart = [
         abs((metrics[key] or 0.0) - again[party][key])
@@ -61,11 +56,6 @@ def _together(folder: Path) -> Path:
     """All parties' parts in one folder, as a simulation writes them."""
     place = folder / "together"
     place.mkdir(exist_ok=True)
-    for party in _all(folder):
-        for stored in (folder / party / "models").glob("*/*.safetensors"):
-            shutil.copy(stored, place)
+    for stored in folder.glob("*/models/*/*.safetensors"):
+        shutil.copy(stored, place)
     return place
-
-
-def _all(folder: Path) -> list[str]:
-    return sorted(path.parent.name for path in folder.glob("*/status.json"))
