@@ -57,7 +57,7 @@ NO_PART = "has no part of the model of its neighbours"
 SEEDS, CALM = 20, 5  # runs with kills, and initial weights of runs without
 # Epochs for a training of ten seconds and more, that is five kills and more. All epochs are done,
 # whatever the validation says. Methods that stand still while a party is away need fewer.
-SPLIT_EPOCHS = {"wait": 30, "skip": 100, "zeros": 100, "buffer": 100, "stale": 100}
+SPLIT_EPOCHS = {"wait": 10, "skip": 100, "zeros": 100, "buffer": 100, "stale": 100}
 # A run that ends with fewer kills is made again with other ones, so many times at most; where kills
 # are rarer than usual, a run without any.
 LEAST, TRIES = 5, 8
