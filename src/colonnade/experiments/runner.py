@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from colonnade.algorithms import registry
 from colonnade.common.curves import CURVES
 from colonnade.common.explanations import EXPLANATIONS
 from colonnade.common.live import LIVE
@@ -137,6 +138,7 @@ def tell_cautions(experiment: Experiment, source: str) -> None:
 def check(experiment: Experiment) -> tuple[str, ...]:
     """Check the data and every method on it before the first run. InputError: something is wrong.
     Returns cautions: what may be wrong, in words."""
+    registry()  # what an installed package offers and cannot be used is the fault of no method
     data = load(experiment.data, experiment.seeds[0])
     experiment.network.graph.neighbours(len(data.clients))
     delays, names = experiment.network.delays, dict.fromkeys(data.clients)

@@ -6,17 +6,17 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Any, ClassVar, Literal, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_type_hints
 
 import msgspec
 
 from colonnade.common.devices import DeviceName, chosen
 from colonnade.errors import InputError
-from colonnade.learning.task import Task
-from colonnade.network.rounding import Wire
-from colonnade.privacy.hiding import Hide
-from colonnade.privacy.label_noise import LabelPrivacy
-from colonnade.privacy.noise import Noise
+from colonnade.network.spec import Wire
+from colonnade.privacy.spec import Hide, LabelPrivacy, Noise
+
+if TYPE_CHECKING:
+    from colonnade.learning.task import Task
 
 
 @dataclass(frozen=True)
