@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -101,7 +101,22 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_experiment(path: Path, overrides: Sequence[str] = ()) -> Experiment:
     """The experiment in a TOML file, with `key=value` overrides on top."""
-    return parse_experiment(read_kind(path, EXPERIMENT), str(path), path.parent, overrides)
+    table = read_kind(path, EXPERIMENT)
+    experiment = parse_experiment(table, str(path), path.parent, overrides)
+    try:
+        check_methods(experiment, Settings.check_alone)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    return experiment
+
+
+def check_methods(experiment: Experiment, check: Callable[[Settings], object]) -> None:
+    """Check each method. An InputError names the method."""
+    for i, method in enumerate(experiment.methods):
+        try:
+            check(method)
+        except InputError as error:
+            raise InputError(f"methods[{i}] ({method.name}): {error}") from None
 
 
 def parse_experiment(

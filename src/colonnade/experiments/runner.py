@@ -32,10 +32,11 @@ from colonnade.common.tracking import MLFLOW, TENSORBOARD, check_trackers
 from colonnade.data import load
 from colonnade.errors import ColonnadeError, InputError
 from colonnade.experiments.audit.findings import AUDIT_FILES, AUDITS
-from colonnade.experiments.config import Experiment
+from colonnade.experiments.config import Experiment, check_methods
 from colonnade.experiments.engine import Engine, NoObserver, Observer, Setting, Work, engine_of
 from colonnade.experiments.grid import Run, bundles, grid
 from colonnade.experiments.run import build, train_and_test
+from colonnade.learning.settings import Settings
 from colonnade.learning.task import Task
 
 log = logging.getLogger(__name__)
@@ -143,16 +144,16 @@ def check(experiment: Experiment) -> tuple[str, ...]:
     experiment.network.graph.neighbours(len(data.clients))
     delays, names = experiment.network.delays, dict.fromkeys(data.clients)
     cautions: list[str] = []
-    for i, method in enumerate(experiment.methods):
-        try:
-            method.check(Task.of(data, experiment.seeds[0]))
-            algorithm, _ = build(method, data, experiment.seeds[0], delays=delays)
-            names |= dict.fromkeys(n for g in algorithm.groups for n in (g.name, *g.parties))
-            cautions += [caution] if (caution := algorithm.caution()) else []
-            for fault in experiment.faults:
-                fault.sampler(0, algorithm.groups)
-        except InputError as error:
-            raise InputError(f"methods[{i}] ({method.name}): {error}") from None
+
+    def check_method(method: Settings) -> None:
+        method.check(Task.of(data, experiment.seeds[0]))
+        algorithm, _ = build(method, data, experiment.seeds[0], delays=delays)
+        names.update(dict.fromkeys(n for g in algorithm.groups for n in (g.name, *g.parties)))
+        cautions.extend([caution] if (caution := algorithm.caution()) else [])
+        for fault in experiment.faults:
+            fault.sampler(0, algorithm.groups)
+
+    check_methods(experiment, check_method)
     prefixed("network.delays", lambda: delays.check_names(names))
     return tuple(dict.fromkeys([*data.cautions, *cautions]))
 
