@@ -19,7 +19,7 @@ from colonnade.learning.label_split import neighbouring, split_labels
 from colonnade.learning.side_by_side import PACE, Epoch, Turn
 from colonnade.network import Delays, Inbox, Register
 from colonnade.network.faults import Communication
-from colonnade.privacy.noise import Noise
+from colonnade.privacy.spec import Noise
 from colonnade.testing.engines import Trained, difference, live, over_zenoh, projected, stacked
 from colonnade.testing.kit import DELAYS, digits, same_run
 

@@ -251,8 +251,26 @@ def test_the_lists_fit_a_terminal_of_80_columns_in_a_few_lines_an_entry(
     assert len(body) <= 3 * len(entries)
 
 
-UNKNOWN_KEY = EXPERIMENT + "[date]\n"
-UNKNOWN_SET = EXPERIMENT.replace("wine", "whine")
+FEDERATION = """
+name = "quick"
+[data]
+dataset = "wine"
+[method]
+algorithm = "splitnn"
+epochs = 3
+"""
+
+WRONG = {
+    "unknown-key.toml": EXPERIMENT + "[date]\n",
+    "unknown-set.toml": EXPERIMENT.replace("wine", "whine"),
+    "method-key.toml": EXPERIMENT.replace("epochs", "epochz"),
+    "method-type.toml": EXPERIMENT.replace("3", '"3"'),
+    "method-limit.toml": EXPERIMENT.replace("3", "0"),
+    "no-algorithm.toml": EXPERIMENT.replace("splitnn", "splitn"),
+    "federation-key.toml": FEDERATION.replace("epochs", "epochz"),
+    "federation-limit.toml": FEDERATION.replace("3", "0"),
+    "federation-algorithm.toml": FEDERATION.replace("splitnn", "splitn"),
+}
 
 LIGHT = {
     "the help": (["--help"], 0),
@@ -264,6 +282,14 @@ LIGHT = {
     "a file that is not there": (["run", "missing.toml"], 2),
     "an unknown key": (["run", "unknown-key.toml"], 2),
     "an unknown data set": (["run", "unknown-set.toml"], 2),
+    "an unknown key of a method": (["run", "method-key.toml"], 2),
+    "a value of a wrong type": (["run", "method-type.toml"], 2),
+    "a value outside its limits": (["run", "method-limit.toml"], 2),
+    "an unknown algorithm": (["run", "no-algorithm.toml"], 2),
+    "an unknown key, set": (["run", "experiment.toml", "--set", "methods.0.epochz=3"], 2),
+    "an unknown key of a federation's method": (["up", "federation-key.toml"], 2),
+    "a federation's value outside its limits": (["up", "federation-limit.toml"], 2),
+    "an unknown algorithm of a federation": (["up", "federation-algorithm.toml"], 2),
     "no federation file": (["up", "missing.toml"], 2),
     "an experiment for up": (["up", "experiment.toml"], 2),
     "no party file": (["join", "missing.toml"], 2),
@@ -277,8 +303,8 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[object]
     """For each of LIGHT, in one process: the exit code, and whether torch was imported by then."""
     folder = tmp_path_factory.mktemp("light")
     (folder / "experiment.toml").write_text(EXPERIMENT)
-    (folder / "unknown-key.toml").write_text(UNKNOWN_KEY)
-    (folder / "unknown-set.toml").write_text(UNKNOWN_SET)
+    for name, text in WRONG.items():
+        (folder / name).write_text(text)
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT_TORCH, json.dumps(LIGHT)],
         cwd=folder,

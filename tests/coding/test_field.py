@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from colonnade.coding import Field, Quantiser, SeededRandomness, SystemRandomness
-from colonnade.coding.field import MERSENNE_31, is_prime, prime_below
+from colonnade.coding.primes import MERSENNE_31, is_prime, prime_below
 from colonnade.errors import InputError
 
 # One GEMM; one GEMM in chunks; two halves; the largest without and with a full top bit.

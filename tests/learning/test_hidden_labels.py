@@ -15,7 +15,8 @@ from colonnade.experiments.config import parse_experiment
 from colonnade.experiments.runner import check
 from colonnade.learning.hidden_labels import LastPoints
 from colonnade.network.faults import Client
-from colonnade.privacy.hiding import ClassPoints, Hide, noise
+from colonnade.privacy.hiding import ClassPoints, noise
+from colonnade.privacy.spec import Hide
 from colonnade.testing import difference, projected, stacked
 
 CANCER = {"dataset": "breast_cancer", "parties": 2}

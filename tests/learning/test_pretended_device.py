@@ -20,9 +20,7 @@ from colonnade.learning.checkpoint import Checkpoint
 from colonnade.learning.settings import Settings
 from colonnade.network import Delays
 from colonnade.network.faults import Communication, Device, Fault
-from colonnade.privacy.hiding import Hide
-from colonnade.privacy.label_noise import LabelPrivacy
-from colonnade.privacy.noise import Noise
+from colonnade.privacy.spec import Hide, LabelPrivacy, Noise
 from colonnade.testing.engines import live, stacked
 from colonnade.testing.pretended import MixedDevices, pretended_cuda
 

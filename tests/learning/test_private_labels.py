@@ -21,8 +21,7 @@ from colonnade.learning.settings import Settings
 from colonnade.models.layers import cross_entropy, evidence_loss
 from colonnade.network import Network
 from colonnade.network.faults import Client
-from colonnade.privacy.hiding import Hide
-from colonnade.privacy.label_noise import LabelPrivacy
+from colonnade.privacy.spec import Hide, LabelPrivacy
 from colonnade.testing import difference, projected, stacked
 from colonnade.testing.kit import Outage, same_result
 

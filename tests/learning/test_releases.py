@@ -23,7 +23,7 @@ from colonnade.learning.task import Batch, Task
 from colonnade.network import StackedNetwork
 from colonnade.network.channel import Channel
 from colonnade.network.faults import Client
-from colonnade.privacy.noise import Noise
+from colonnade.privacy.spec import Noise
 from colonnade.testing import difference, projected, stacked
 from colonnade.testing.kit import Outage, digits, same_result
 

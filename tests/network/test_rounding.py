@@ -18,7 +18,8 @@ from colonnade.data import DataSpec, load
 from colonnade.errors import InputError
 from colonnade.learning.settings import Settings
 from colonnade.learning.task import Task
-from colonnade.network.rounding import BLOCK, Residuals, Rounding, Wire
+from colonnade.network.rounding import BLOCK, Residuals, Rounding
+from colonnade.network.spec import Wire
 from colonnade.network.wire import Header, decode, encode
 from colonnade.testing import live, projected, stacked
 from colonnade.testing.engines import difference

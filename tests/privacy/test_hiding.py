@@ -10,9 +10,10 @@ from torch import Tensor
 
 from colonnade.common.randomness import SeededRandomness
 from colonnade.common.seeds import numpy_stream
-from colonnade.privacy.hiding import ClassPoints, Hide, noise
+from colonnade.privacy.hiding import ClassPoints, noise
 from colonnade.privacy.marvell import LEAST, amounts, divergence
 from colonnade.privacy.noise import gaussian
+from colonnade.privacy.spec import Hide
 
 ROWS, WIDTH = 40_000, 5
 

@@ -9,7 +9,8 @@ import torch
 
 from colonnade.common.randomness import SeededRandomness
 from colonnade.common.seeds import numpy_stream
-from colonnade.privacy.label_noise import LabelPrivacy
+from colonnade.privacy.label_noise import evidence
+from colonnade.privacy.spec import LabelPrivacy
 
 HOW = ["response", "alibi"]
 
@@ -18,7 +19,7 @@ def drawn(how: str, epsilon: float, label: int, classes: int, rows: int = 40_000
     """The evidence of rows of one class."""
     source = SeededRandomness(numpy_stream(label, how))
     wanted = LabelPrivacy(epsilon=epsilon, how=how)  # pyright: ignore[reportArgumentType]
-    return wanted.evidence(torch.full((rows,), label), classes, source)
+    return evidence(wanted, torch.full((rows,), label), classes, source)
 
 
 @pytest.mark.parametrize("classes", [2, 5])

@@ -13,7 +13,8 @@ from hypothesis.extra.numpy import array_shapes, arrays
 
 from colonnade.common.randomness import Randomness, SeededRandomness, SystemRandomness
 from colonnade.errors import InputError
-from colonnade.privacy.noise import ClipRows, Noise, clipped, gaussian, released
+from colonnade.privacy.noise import ClipRows, clipped, gaussian, released
+from colonnade.privacy.spec import Noise
 
 ANYTHING = arrays(np.float32, array_shapes(min_dims=3, max_dims=3), elements=st.floats(width=32))
 

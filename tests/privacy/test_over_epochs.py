@@ -11,7 +11,7 @@ from torch import Tensor
 
 from colonnade.common.randomness import HashedRandomness
 from colonnade.privacy.attacks import Labels, auc
-from colonnade.privacy.hiding import ClassPoints, Hide, noise
+from colonnade.privacy.hiding import ClassPoints, noise
 from colonnade.privacy.noise import gaussian
 from colonnade.privacy.over_epochs import (
     Floats,
@@ -22,6 +22,7 @@ from colonnade.privacy.over_epochs import (
     windows,
 )
 from colonnade.privacy.redrawn import Redrawn
+from colonnade.privacy.spec import Hide
 
 ROWS, WIDTH, BATCH = 2000, 4, 100
 Drawn = Callable[[int], Tensor]  # of an epoch, [rows, numbers]

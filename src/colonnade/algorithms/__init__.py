@@ -1,7 +1,11 @@
 """The algorithms: one file per family in this folder, and those that plugins bring.
 
 registry()["splitnn"]              # every algorithm by name
+settings_of("splitnn")             # what its `[[methods]]` table may say
 register(Mine)                     # one of your own, for this process
+
+Algorithms import torch, which takes seconds, their settings do not: the settings of `splitnn.py`
+are in `splitnn_settings.py`, so that an error in a file is told at once.
 """
 
 from __future__ import annotations
@@ -15,15 +19,18 @@ from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from colonnade.common.user_code import Source, find_module, sha256_of
 from colonnade.errors import InputError
-from colonnade.learning.algorithm import Algorithm
 from colonnade.learning.settings import Settings
 
+if TYPE_CHECKING:
+    from colonnade.learning.algorithm import Algorithm
+
 GROUP = "colonnade.algorithms"  # of entry points
-Kind = TypeVar("Kind", bound=type[Algorithm])
+SETTINGS = "_settings"  # ends the name of a module with the settings of an algorithm
+Kind = TypeVar("Kind", bound="type[Algorithm]")
 
 _registered: dict[str, type[Algorithm]] = {}  # known in this process only
 _plugins: dict[str, type[Algorithm]] = {}  # of modules that a file names
@@ -35,9 +42,38 @@ def registry() -> dict[str, type[Algorithm]]:
     return dict(sorted(known.items()))
 
 
+def names() -> list[str]:
+    """Of every algorithm, in alphabetical order."""
+    return sorted({*built_in_names(), *installed(), *_plugins, *_registered})
+
+
+def settings_of(name: str) -> type[Settings]:
+    """The settings of an algorithm that is among `names`."""
+    if name not in built_in_names():
+        return {**installed(), **_plugins, **_registered}[name].settings
+    module = importlib.import_module(f"{__name__}.{name}{SETTINGS}")
+    own = [
+        value
+        for value in vars(module).values()
+        if isinstance(value, type) and value.__module__ == module.__name__
+        if issubclass(value, Settings)
+    ]
+    assert len(own) == 1, f"{module.__name__} has {len(own)} settings structs; expected one"
+    return own[0]
+
+
+@cache
+def built_in_names() -> tuple[str, ...]:
+    """Those of this folder, by the modules of their settings."""
+    modules = [module.name for module in pkgutil.iter_modules(__path__)]
+    return tuple(n.removesuffix(SETTINGS) for n in modules if n.endswith(SETTINGS))
+
+
 @cache
 def built_in() -> dict[str, type[Algorithm]]:
     """Those of this folder. A new file is found by itself."""
+    from colonnade.learning.algorithm import Algorithm
+
     for module in pkgutil.iter_modules(__path__):
         importlib.import_module(f"{__name__}.{module.name}")
     ours = [kind for kind in _descendants(Algorithm) if kind.__module__.startswith(f"{__name__}.")]
@@ -102,6 +138,8 @@ def is_local(name: str) -> bool:
 
 def algorithms_of(module: ModuleType, where: str) -> list[type[Algorithm]]:
     """The algorithms that a module defines."""
+    from colonnade.learning.algorithm import Algorithm
+
     inside = (module.__name__, f"{module.__name__}.")
     kinds = [
         value
@@ -132,6 +170,8 @@ def _add(
 
 def check_kind(kind: Any, where: str) -> None:
     """An algorithm that can be used: a concrete class with a name and settings."""
+    from colonnade.learning.algorithm import Algorithm
+
     if not (isinstance(kind, type) and issubclass(kind, Algorithm)):
         raise InputError(f"{where}: {kind!r} is not a subclass of Algorithm")
     who = f"{where}: {kind.__qualname__}"

@@ -11,22 +11,11 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
-from colonnade.errors import InputError
-from colonnade.learning import Algorithm, LabelHolder, Part, Settings, Task
+from colonnade.algorithms.centralised_settings import CentralisedSettings
+from colonnade.learning import Algorithm, LabelHolder, Part
 from colonnade.learning.models import default_head, encoder_layers
 from colonnade.models.layers import mlp
 from colonnade.network import Group, Network
-
-
-class CentralisedSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`encoder`: widths per client; the layers here are the sums over clients."""
-
-    def check(self, task: Task) -> None:
-        super().check(task)
-        for key in ("encoder", "head"):
-            value = getattr(self, key)
-            if value is not None and not isinstance(value, list):
-                raise InputError(f"{key}: the centralised yardstick takes a list of widths only")
 
 
 class Centralised(Algorithm):

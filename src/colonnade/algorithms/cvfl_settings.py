@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from colonnade.errors import InputError
-from colonnade.learning import SECONDS, Limits, Settings, Task, at_least
+from colonnade.learning import SECONDS, Limits, Settings, at_least
 from colonnade.learning.label_split import LabelSplit
+
+if TYPE_CHECKING:
+    from colonnade.learning import Task
 
 ABOVE_0 = Limits("a length above 0", lambda value: 0 < value < math.inf)
 

@@ -7,20 +7,13 @@ back how the loss changes with them. In the synchronous form of the comparison i
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
-
 import torch
 from torch import Tensor
 
-from colonnade.learning import Algorithm, Columns, Exchange, LabelHolder, Part, Settings, combine
+from colonnade.algorithms.fdml_settings import FDMLSettings
+from colonnade.learning import Algorithm, Columns, Exchange, LabelHolder, Part, combine
 from colonnade.models.layers import Loss
 from colonnade.network import Network, local
-
-
-class FDMLSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    combine: Literal["sum", "mean"] = "sum"  # VIM's text says mean; its formula and its code, sum
-
-    own_head: ClassVar[bool] = False
 
 
 class FDML(Algorithm):

@@ -20,6 +20,7 @@ from colonnade.algorithms.fedvs_kept import LastModels, Received, Sharing
 from colonnade.algorithms.fedvs_server import Opener
 from colonnade.algorithms.fedvs_settings import FedVSSettings
 from colonnade.algorithms.fedvs_shares import TAG, Shares
+from colonnade.algorithms.fedvs_time import fastest, steps_of
 from colonnade.algorithms.fedvs_told import Progress, Told
 from colonnade.common.devices import to_device
 from colonnade.common.seeds import torch_stream
@@ -88,9 +89,9 @@ class FedVS(Algorithm):
     def __init__(self, settings: FedVSSettings, task: Task) -> None:
         super().__init__(settings, task)
         self.steps = (
-            settings.fastest(task, self.clients, self.server)
+            fastest(settings, task, self.clients, self.server)
             if settings.partitions == "auto"
-            else settings.steps(task, settings.partitions)
+            else steps_of(settings, task, settings.partitions)
         )
         self.code = self.steps.code
         self.field = Shares(settings, self.code, task.widths)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from colonnade.algorithms.fedvs_time import Steps, fastest
-from colonnade.coding import Field, LagrangeCode
-from colonnade.coding.field import MERSENNE_31
-from colonnade.coding.lagrange import most_partitions
+from colonnade.coding.primes import MERSENNE_31
 from colonnade.errors import InputError
-from colonnade.learning import Settings, Task, at_least
-from colonnade.learning.settings import POSITIVE
-from colonnade.network import Group
+from colonnade.learning import POSITIVE, Settings, at_least
+
+if TYPE_CHECKING:
+    from colonnade.coding import LagrangeCode
+    from colonnade.learning import Task
 
 
 class FedVSSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -64,20 +63,10 @@ class FedVSSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=T
             )
 
     def code(self, task: Task, partitions: int) -> LagrangeCode:
+        from colonnade.coding import Field, LagrangeCode
+
         clients, field = len(task.clients), Field(self.prime)
         return LagrangeCode(clients, partitions, self.colluders, field=field)
-
-    def steps(self, task: Task, partitions: int) -> Steps:
-        features = tuple(self.degree * (width + 1) for width in task.widths)
-        code = self.code(task, partitions)
-        return Steps(code, task.rows["train"], self.batch, self.width, features)
-
-    def fastest(self, task: Task, clients: Group, server: Group) -> Steps:
-        """Of all K that the clients and their rows allow, the one with the shortest expected epoch
-        under the configured delays, of which everybody knows; 1 where there are none."""
-        most = most_partitions(len(clients), self.colluders) if task.delays.any else 1
-        possible = [self.steps(task, k) for k in range(1, min(most, task.rows["train"]) + 1)]
-        return fastest(possible, task.delays, clients, server)
 
     @property
     def width(self) -> int:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from colonnade.algorithms.fedvs_settings import FedVSSettings
 from colonnade.coding import LagrangeCode, Quantiser
-from colonnade.coding.field import MERSENNE_31
+from colonnade.coding.primes import MERSENNE_31
 from colonnade.common.randomness import Randomness
 from colonnade.errors import ColonnadeError, InputError
 from colonnade.models.layers import Powers

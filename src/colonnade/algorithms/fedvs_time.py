@@ -7,12 +7,14 @@ each possible K, message by message as the engines count them, and takes the fas
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from colonnade.algorithms.fedvs_settings import FedVSSettings
 from colonnade.coding import LagrangeCode
+from colonnade.coding.lagrange import most_partitions
+from colonnade.learning import Task
 from colonnade.learning.segments import Segments
 from colonnade.network import Delays, Group, Topology
 from colonnade.network.clock import SECOND
@@ -78,6 +80,17 @@ class Steps:
         return self.rounds * int(time.max()) / ROUNDS / SECOND
 
 
-def fastest(possible: Sequence[Steps], delays: Delays, clients: Group, server: Group) -> Steps:
-    """Of these steps, that with the shortest epoch; the first of equal ones."""
-    return min(possible, key=lambda steps: steps.seconds(delays, clients, server))
+def steps_of(settings: FedVSSettings, task: Task, partitions: int) -> Steps:
+    """With so many partitions."""
+    features = tuple(settings.degree * (width + 1) for width in task.widths)
+    code = settings.code(task, partitions)
+    return Steps(code, task.rows["train"], settings.batch, settings.width, features)
+
+
+def fastest(settings: FedVSSettings, task: Task, clients: Group, server: Group) -> Steps:
+    """Of all K that the clients and their rows allow, the one with the shortest expected epoch
+    under the configured delays, of which everybody knows; 1 where there are none."""
+    most = most_partitions(len(clients), settings.colluders) if task.delays.any else 1
+    possible = [steps_of(settings, task, k) for k in range(1, min(most, task.rows["train"]) + 1)]
+    # The first of equal ones.
+    return min(possible, key=lambda steps: steps.seconds(task.delays, clients, server))

@@ -10,7 +10,7 @@ import msgspec
 from colonnade.errors import InputError
 
 if TYPE_CHECKING:
-    from colonnade.algorithms.mags import MAGSSettings
+    from colonnade.algorithms.mags_settings import MAGSSettings
 
 NAME = re.compile(
     r"(?:(?P<drop>CD|PD)-)?(?:(?P<few>[1-9]\d*)-)?(?P<kind>VFL|MVFL)(?:-G(?P<gossip>\d+))?"

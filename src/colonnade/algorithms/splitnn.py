@@ -8,25 +8,18 @@ al.), appendix D.2.
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
-
 import torch
 from torch import Tensor, nn
 
+from colonnade.algorithms.splitnn_settings import SplitNNSettings
 from colonnade.common.devices import to_device
 from colonnade.common.seeds import torch_stream
-from colonnade.errors import InputError
 from colonnade.learning import (
-    SECONDS,
-    SHARE,
     Algorithm,
     Columns,
     Exchange,
     LabelHolder,
     Part,
-    Settings,
-    Task,
-    check_one_width,
     combine,
     make_head,
 )
@@ -34,34 +27,6 @@ from colonnade.learning.combining import How
 from colonnade.models.layers import WeightedSum
 from colonnade.models.stack import Stack
 from colonnade.network import ALL, EVERYONE, Inbox, Network, Register, deadline
-
-
-class SplitNNSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Defaults: DVFL, appendix D.3: batch 64, 60 epochs, early stopping, and Adam 1e-3 as for its
-    tables. (For MNIST it has SGD, lr 1e-2, momentum 0.5.)"""
-
-    missing: Literal["wait", "skip", "zeros", "buffer", "stale"] = "zeros"
-    combine: Literal["concat", "mean", "sum", "max", "weighted"] = "concat"
-    weighted_start: Literal["sum", "mean"] = "sum"  # learnt weights begin at 1, or at 1/clients
-    dropout: Annotated[float, SHARE] = 0.0  # of the clients, left out of a batch at random
-    # In a training round, an embedding that comes later is missing.
-    deadline: Annotated[float | None, SECONDS] = None
-
-    polynomials: ClassVar[bool] = True
-
-    def check(self, task: Task) -> None:
-        super().check(task)
-        if self.deadline is not None and self.missing == "wait":
-            raise InputError(
-                f'deadline = {self.deadline:g}: missing = "wait" waits for every embedding; leave '
-                "one of the two out"
-            )
-        if self.weighted_start == "mean" and self.combine != "weighted":
-            raise InputError(
-                'weighted_start = "mean": is for combine = "weighted", whose weights are learnt; '
-                "leave it out"
-            )
-        check_one_width(self.combine, self.encoder, task)
 
 
 class SplitNN(Algorithm):

@@ -9,11 +9,12 @@ client waits for another one.
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from colonnade.algorithms.vafl_settings import VAFLSettings
 from colonnade.learning import (
     Algorithm,
     Columns,
@@ -22,29 +23,11 @@ from colonnade.learning import (
     LabelHolder,
     Part,
     Rows,
-    Settings,
-    Task,
-    check_one_width,
     combine,
     pace_of,
 )
 from colonnade.learning.side_by_side import Turn
 from colonnade.network import Inbox, Network, Program, Register
-
-
-class VAFLSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Defaults: those of `splitnn`, as in the comparisons of DVFL and FedVS."""
-
-    # In which the clients go over the rows: DVFL's comparison lets all take the same one, so that
-    # what the server has stored is recent; the paper's clients have each their own.
-    order: Literal["same", "own"] = "same"
-    combine: Literal["concat", "mean", "sum"] = "concat"  # mean: as the comparison of FedVS does
-
-    polynomials: ClassVar[bool] = True
-
-    def check(self, task: Task) -> None:
-        super().check(task)
-        check_one_width(self.combine, self.encoder, task)
 
 
 class VAFL(Algorithm):

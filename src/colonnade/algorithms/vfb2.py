@@ -12,6 +12,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from colonnade.algorithms.vfb2_settings import VFB2Settings
 from colonnade.learning import (
     Algorithm,
     Columns,
@@ -26,6 +27,7 @@ from colonnade.network import Network
 class VFB2(Algorithm):
     name = "vfb2"
     takes_partial_rows = True
+    settings = VFB2Settings
     clients = Columns()
     server = LabelHolder("aggregator")
     embedding = Exchange(

@@ -107,9 +107,10 @@ def up(
 
     check_kind(file, FEDERATION)
     from colonnade.federation.agreement.federation_file import read_federation
-    from colonnade.federation.member.local_files import clear_all
 
     federation = read_federation(file)
+    from colonnade.federation.member.local_files import clear_all
+
     folder = out or Path("runs") / f"{slug(federation.name)}-up"
     if fresh:
         clear_all(folder, federation.members)

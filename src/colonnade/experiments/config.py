@@ -5,25 +5,28 @@ from __future__ import annotations
 import copy
 import math
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import tomli_w
 
+from colonnade.algorithms import load_plugins, registry
+from colonnade.algorithms.method_table import parse_method, parse_plugins
 from colonnade.common.file_kinds import EXPERIMENT, read_kind
 from colonnade.common.metric_names import OF_CLASSES, OF_NUMBERS, UNBOUNDED
 from colonnade.common.text import nearest
 from colonnade.common.toml import Table, convert, known_keys, placed, plain, prefixed, tables
+from colonnade.common.user_code import FACTORIES, Source
 from colonnade.data.spec import DataSpec
 from colonnade.errors import InputError
+from colonnade.learning.settings import Settings
 from colonnade.network.delays import Delays
 from colonnade.network.faults import KINDS, Fault
 from colonnade.network.spec import GraphSpec
 
 if TYPE_CHECKING:
-    from colonnade.learning.settings import Settings
     from colonnade.models.factories import Factory
 
 
@@ -98,7 +101,22 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_experiment(path: Path, overrides: Sequence[str] = ()) -> Experiment:
     """The experiment in a TOML file, with `key=value` overrides on top."""
-    return parse_experiment(read_kind(path, EXPERIMENT), str(path), path.parent, overrides)
+    table = read_kind(path, EXPERIMENT)
+    experiment = parse_experiment(table, str(path), path.parent, overrides)
+    try:
+        check_methods(experiment, Settings.check_alone)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    return experiment
+
+
+def check_methods(experiment: Experiment, check: Callable[[Settings], object]) -> None:
+    """Check each method. An InputError names the method."""
+    for i, method in enumerate(experiment.methods):
+        try:
+            check(method)
+        except InputError as error:
+            raise InputError(f"methods[{i}] ({method.name}): {error}") from None
 
 
 def parse_experiment(
@@ -131,9 +149,7 @@ def parse_experiment(
             fields["summarise"] = convert(table["summarise"], tuple[float, ...], "summarise")
         if "stop_at_target" in table:
             fields["stop_at_target"] = convert(table["stop_at_target"], bool, "stop_at_target")
-        # Last, because algorithms import torch, which takes seconds: errors above come at once.
-        from colonnade.algorithms.method_table import parse_method, parse_plugins
-
+        # Last, because plugins import torch, which takes seconds: errors above come at once.
         code, plugins = parse_plugins(table, folder)
         parse = lambda entry, where: parse_method(entry, where, code)  # noqa: E731
         fields["plugins"] = plugins
@@ -151,8 +167,6 @@ def _digests(
 ) -> dict[str, str]:
     """Digests of the user's own code, by name: `config.toml` holds them, so that results of other
     code are not mixed with new ones."""
-    from colonnade.algorithms import load_plugins
-
     sources = [*load_plugins(plugins, code).values()]
     sources += [factory.source for method in methods for factory in own_models(method).values()]
     return {source.name: source.sha256 for source in sources}
@@ -160,11 +174,8 @@ def _digests(
 
 def own_models(method: Settings) -> dict[str, Factory]:
     """The model factories that a file names, by key."""
-    from colonnade.common.user_code import FACTORIES
-    from colonnade.models.factories import Factory
-
-    given = {key: getattr(method, key, None) for key in FACTORIES}
-    return {key: factory for key, factory in given.items() if isinstance(factory, Factory)}
+    given: dict[str, Any] = {key: getattr(method, key, None) for key in FACTORIES}
+    return {k: f for k, f in given.items() if isinstance(getattr(f, "source", None), Source)}
 
 
 def _network(table: Any) -> NetworkSpec:
@@ -177,8 +188,8 @@ def _network(table: Any) -> NetworkSpec:
 
 def _check_kinds(delays: Delays, methods: Sequence[Settings]) -> None:
     """Refuse keys of `lag_factors` that are no kind of message of any method."""
-    from colonnade.algorithms import registry
-
+    if not delays.lag_factors:
+        return  # without the import of algorithms
     sent = {e.kind for method in methods for e in registry()[method.algorithm].exchanges}
     known_keys(delays.lag_factors, sorted(sent), "network.delays.lag_factors")
 

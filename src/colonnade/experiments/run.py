@@ -62,8 +62,9 @@ def drive(program: Coroutine[Any, Any, Any]) -> Any:
 @cache
 def warm_up() -> None:
     """Trigger what libraries do once in a process, so that it is not counted in the time of the
-    first run: the first gradient imports 500 modules (0.6 s), the first saved tensor
-    `numpy.ctypeslib`."""
+    first run: the algorithms are imported, the first gradient imports 500 modules (0.6 s), the
+    first saved tensor `numpy.ctypeslib`."""
+    registry()
     x = torch.zeros(1, requires_grad=True)
     torch.autograd.grad(x * x, x, torch.ones(1))
     safetensors.torch.save({"x": x})

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from colonnade.algorithms import registry
 from colonnade.common.curves import CURVES
 from colonnade.common.explanations import EXPLANATIONS
 from colonnade.common.live import LIVE
@@ -31,10 +32,11 @@ from colonnade.common.tracking import MLFLOW, TENSORBOARD, check_trackers
 from colonnade.data import load
 from colonnade.errors import ColonnadeError, InputError
 from colonnade.experiments.audit.findings import AUDIT_FILES, AUDITS
-from colonnade.experiments.config import Experiment
+from colonnade.experiments.config import Experiment, check_methods
 from colonnade.experiments.engine import Engine, NoObserver, Observer, Setting, Work, engine_of
 from colonnade.experiments.grid import Run, bundles, grid
 from colonnade.experiments.run import build, train_and_test
+from colonnade.learning.settings import Settings
 from colonnade.learning.task import Task
 
 log = logging.getLogger(__name__)
@@ -137,20 +139,21 @@ def tell_cautions(experiment: Experiment, source: str) -> None:
 def check(experiment: Experiment) -> tuple[str, ...]:
     """Check the data and every method on it before the first run. InputError: something is wrong.
     Returns cautions: what may be wrong, in words."""
+    registry()  # what an installed package offers and cannot be used is the fault of no method
     data = load(experiment.data, experiment.seeds[0])
     experiment.network.graph.neighbours(len(data.clients))
     delays, names = experiment.network.delays, dict.fromkeys(data.clients)
     cautions: list[str] = []
-    for i, method in enumerate(experiment.methods):
-        try:
-            method.check(Task.of(data, experiment.seeds[0]))
-            algorithm, _ = build(method, data, experiment.seeds[0], delays=delays)
-            names |= dict.fromkeys(n for g in algorithm.groups for n in (g.name, *g.parties))
-            cautions += [caution] if (caution := algorithm.caution()) else []
-            for fault in experiment.faults:
-                fault.sampler(0, algorithm.groups)
-        except InputError as error:
-            raise InputError(f"methods[{i}] ({method.name}): {error}") from None
+
+    def check_method(method: Settings) -> None:
+        method.check(Task.of(data, experiment.seeds[0]))
+        algorithm, _ = build(method, data, experiment.seeds[0], delays=delays)
+        names.update(dict.fromkeys(n for g in algorithm.groups for n in (g.name, *g.parties)))
+        cautions.extend([caution] if (caution := algorithm.caution()) else [])
+        for fault in experiment.faults:
+            fault.sampler(0, algorithm.groups)
+
+    check_methods(experiment, check_method)
     prefixed("network.delays", lambda: delays.check_names(names))
     return tuple(dict.fromkeys([*data.cautions, *cautions]))
 

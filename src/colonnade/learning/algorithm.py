@@ -54,9 +54,10 @@ from colonnade.models.stack import Stack
 from colonnade.network import Group, Network, is_absent, locally
 from colonnade.network.inbox import masked
 from colonnade.network.network import World
-from colonnade.network.rounding import Rounding, Wire
-from colonnade.privacy.label_noise import LabelPrivacy
+from colonnade.network.rounding import Rounding
+from colonnade.network.spec import Wire
 from colonnade.privacy.noise import ClipRows
+from colonnade.privacy.spec import LabelPrivacy
 
 ENCODER = "encoder"  # the name of the models whose outputs column holders send
 PREDICT_ROWS = 4096  # rows per exchange when nothing can fail

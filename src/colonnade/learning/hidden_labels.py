@@ -21,8 +21,9 @@ from colonnade.learning.state import Tensors, Value
 from colonnade.network import Network, is_absent
 from colonnade.network.absent import Absent
 from colonnade.network.channel import Channel, Where
-from colonnade.privacy.hiding import ClassPoints, Hide, noise
+from colonnade.privacy.hiding import ClassPoints, noise
 from colonnade.privacy.redrawn import Redrawn
+from colonnade.privacy.spec import Hide
 
 if TYPE_CHECKING:
     from colonnade.learning.algorithm import Algorithm

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Literal
 
 from colonnade.common.devices import to_device
 from colonnade.common.seeds import torch_stream
 from colonnade.errors import InputError
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 LabelSplit = Literal["iid", "classes"] | list[list[int]]
 
@@ -20,6 +21,8 @@ def split_labels(
 ) -> list[Tensor]:
     """Disjoint rows by holder, drawn from the seed; together all rows. `how`: "iid", any rows;
     "classes", neighbouring classes; a list, the classes of each holder."""
+    import torch
+
     stream = torch_stream(seed, "labels")
     if how == "iid":
         order = to_device(torch.randperm(len(y), generator=stream, device="cpu"))
@@ -49,6 +52,8 @@ def _by_class(
     y: Tensor, owned: Sequence[Sequence[int]], classes: int, stream: torch.Generator
 ) -> list[Tensor]:
     """The rows of a class in equal parts for those who have it."""
+    import torch
+
     parts: list[list[Tensor]] = [[torch.zeros(0, dtype=torch.int64)] for _ in owned]
     for label in range(classes):
         rows = (y == label).nonzero()[:, 0]

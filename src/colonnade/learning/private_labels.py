@@ -21,7 +21,8 @@ from colonnade.learning.state import Value
 from colonnade.models.layers import evidence_loss
 from colonnade.models.proximal import nearest_by_evidence
 from colonnade.network import ABSENT, Network
-from colonnade.privacy.label_noise import LabelPrivacy
+from colonnade.privacy.label_noise import evidence
+from colonnade.privacy.spec import LabelPrivacy
 
 if TYPE_CHECKING:
     from colonnade.learning.algorithm import Algorithm
@@ -58,7 +59,7 @@ class PrivateLabels:
             return
         y = self.algorithm.data.train.y.clamp(min=0)  # below 0: a row of another label holder
         source = net.secrets(labels.parties[0], KEY)
-        known = self.wanted.evidence(y, task.classes, source).to(torch.get_default_dtype())
+        known = evidence(self.wanted, y, task.classes, source).to(torch.get_default_dtype())
         self.evidence.set(known.expand(self.evidence.members, -1, -1))
 
     def begin(self) -> Any:

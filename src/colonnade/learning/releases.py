@@ -25,7 +25,8 @@ from colonnade.network import Group, Network, is_absent
 from colonnade.network.absent import Absent
 from colonnade.network.channel import Channel, Where
 from colonnade.privacy import accountant
-from colonnade.privacy.noise import Noise, released
+from colonnade.privacy.noise import released
+from colonnade.privacy.spec import Noise
 
 if TYPE_CHECKING:
     from colonnade.learning.algorithm import Algorithm

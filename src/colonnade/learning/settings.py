@@ -6,17 +6,17 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Any, ClassVar, Literal, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_type_hints
 
 import msgspec
 
 from colonnade.common.devices import DeviceName, chosen
 from colonnade.errors import InputError
-from colonnade.learning.task import Task
-from colonnade.network.rounding import Wire
-from colonnade.privacy.hiding import Hide
-from colonnade.privacy.label_noise import LabelPrivacy
-from colonnade.privacy.noise import Noise
+from colonnade.network.spec import Wire
+from colonnade.privacy.spec import Hide, LabelPrivacy, Noise
+
+if TYPE_CHECKING:
+    from colonnade.learning.task import Task
 
 
 @dataclass(frozen=True)
@@ -129,6 +129,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     def check(self, task: Task) -> None:
         """Raises InputError (naming the key) for values that cannot work."""
+        self.check_alone()
+        if self.encoder == "cnn" and any(len(shape) != 3 for shape in task.shapes):
+            raise InputError('encoder = "cnn": needs images split by bands or patches')
+        if self.hiding is not None:
+            self.hiding.check(task.classes)
+        chosen(self.device)
+
+    def check_alone(self) -> None:
+        """The part of `check` that needs neither a task nor torch: errors when a file is read."""
         for key, limits in _limits(type(self)).items():
             value = getattr(self, key)
             if value is not None and not isinstance(value, str) and not limits.hold(value):
@@ -137,8 +146,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         rates = self.lr.values() if isinstance(self.lr, dict) else [self.lr]
         if not all(0 < rate < math.inf for rate in rates):
             raise InputError(f"lr = {self.lr}: expected a rate above 0")
-        if self.encoder == "cnn" and any(len(shape) != 3 for shape in task.shapes):
-            raise InputError('encoder = "cnn": needs images split by bands or patches')
         if isinstance(self.encoder, Polynomial):
             self.encoder.check()
             if not self.polynomials:
@@ -149,11 +156,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             raise InputError("encoder = []: expected at least one width")
         if self.noise is not None:
             self.noise.check()
-        if self.hiding is not None:
-            self.hiding.check(task.classes)
         if self.label_privacy is not None:
             self.label_privacy.check()
-        chosen(self.device)
 
 
 @cache

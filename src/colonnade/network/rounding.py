@@ -9,13 +9,12 @@ nothing that the unrounded content would not tell.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-Wire = Literal["float16", "bfloat16", "int8"]
+from colonnade.network.spec import Wire
 
 BLOCK = 256  # numbers of a row that share a scale
 SCALE = 2  # bytes of a scale: the upper half of a float32

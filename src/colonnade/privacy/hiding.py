@@ -10,46 +10,14 @@ long, on average, as the longest.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal
 
-import msgspec
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from colonnade.errors import InputError
 from colonnade.privacy.marvell import amounts
-
-
-class Hide(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`hide_labels = { how, strength }`; a number alone is the strength of `shape`."""
-
-    example: ClassVar[str] = "16"  # for errors
-    how: Literal["shape", "marvell", "max_norm"] = "shape"
-    # shape: of the variance between the classes; marvell: of their squared distance.
-    strength: float | None = None
-
-    def check(self, classes: int) -> None:
-        """Raises InputError, naming the key, for values that cannot work."""
-        key = "hide_labels.strength"
-        if self.how == "marvell" and classes > 2:
-            raise InputError(
-                f'hide_labels.how = "marvell": is for two classes, and there are {classes}; '
-                'expected "shape", which hides any number of classes'
-            )
-        if self.how == "max_norm":
-            if self.strength is not None:
-                raise InputError(f'{key}: how = "max_norm" has none; leave it out')
-        elif self.strength is None:
-            raise InputError(f'{key}: how = "{self.how}" needs one, e.g. strength = 4.0')
-        elif not 0 <= self.strength < math.inf:
-            raise InputError(f"{key} = {self.strength:g}: expected 0 or more")
-
-    def numbers(self, classes: int, width: int) -> int:
-        """The number of normal numbers that the noise of one row is made of."""
-        return {"shape": classes, "marvell": 1 + width, "max_norm": 1}[self.how]
+from colonnade.privacy.spec import Hide
 
 
 @dataclass(frozen=True)

@@ -14,33 +14,21 @@ noisy label is, up to a constant. Neighbouring are two tables that differ in the
 from __future__ import annotations
 
 import math
-from typing import Literal
 
-import msgspec
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from colonnade.common.randomness import Randomness
-from colonnade.errors import InputError
 from colonnade.privacy.noise import uniform
+from colonnade.privacy.spec import LabelPrivacy
 
 
-class LabelPrivacy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`label_privacy = { epsilon, how }`."""
-
-    epsilon: float  # of a training row's label, over the whole training
-    how: Literal["response", "alibi"] = "response"
-
-    def check(self) -> None:
-        if not 0 < self.epsilon < math.inf:
-            raise InputError(f"label_privacy.epsilon = {self.epsilon:g}: expected a number above 0")
-
-    def evidence(self, labels: Tensor, classes: int, source: Randomness) -> Tensor:
-        """What is known of each row after noise, as logarithms that add up to probability 1.
-        labels [rows] → [rows, classes], float64"""
-        told = response if self.how == "response" else laplace
-        return told(labels, classes, self.epsilon, source).log_softmax(1)
+def evidence(wanted: LabelPrivacy, labels: Tensor, classes: int, source: Randomness) -> Tensor:
+    """What is known of each row after noise, as logarithms that add up to probability 1.
+    labels [rows] → [rows, classes], float64"""
+    told = response if wanted.how == "response" else laplace
+    return told(labels, classes, wanted.epsilon, source).log_softmax(1)
 
 
 def response(labels: Tensor, classes: int, epsilon: float, source: Randomness) -> Tensor:

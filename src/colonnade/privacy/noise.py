@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 
-import msgspec
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -18,40 +17,8 @@ from torch import Tensor, nn
 
 from colonnade.common.devices import to_device
 from colonnade.common.randomness import Randomness
-from colonnade.errors import InputError
 
 WITHIN = 1 - 1e-6  # of the norm `clip`: rounding must not carry a clipped row beyond it
-
-
-class Noise(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`noise = { clip, sigma }`, or `{ clip, epsilon, delta }`: then sigma follows from what a run
-    will release."""
-
-    clip: float  # L2 norm of a row of an encoding, at most
-    sigma: float | None = None  # standard deviation of the noise on every number
-    epsilon: float | None = None  # of a row, over all its releases
-    delta: float = 1e-5
-    releases: int | None = None  # of a row, that epsilon is for; as many as are planned
-
-    def check(self) -> None:
-        """Raises InputError, naming the key, for values that cannot work."""
-        both = "either sigma (the noise) or epsilon (what it is worth)"
-        if self.sigma is None and self.epsilon is None:
-            raise InputError(f"noise: has neither sigma nor epsilon; expected {both}")
-        if self.sigma is not None and self.epsilon is not None:
-            raise InputError(f"noise: has sigma and epsilon; expected {both}")
-        if self.releases is not None and self.epsilon is None:
-            raise InputError("noise.releases: is a budget together with epsilon; leave it out")
-        wrong = [
-            ("clip", "a number above 0", 0 < self.clip < math.inf),
-            ("sigma", "0 or more", self.sigma is None or 0 <= self.sigma < math.inf),
-            ("epsilon", "a number above 0", self.epsilon is None or 0 < self.epsilon < math.inf),
-            ("delta", "a number above 0, below 1", 0 < self.delta < 1),
-            ("releases", "1 or more", self.releases is None or self.releases >= 1),
-        ]
-        for key, expected, holds in wrong:
-            if not holds:
-                raise InputError(f"noise.{key} = {getattr(self, key):g}: expected {expected}")
 
 
 def clipped(x: Tensor, clip: float) -> Tensor:

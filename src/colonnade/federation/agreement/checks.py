@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from colonnade.common.party_names import check_party
 from colonnade.common.text import nearest
 from colonnade.errors import InputError
 from colonnade.federation.agreement.specs import PartySpec, Roles, RowsSpec, address
-from colonnade.learning.task import Task
 from colonnade.network.topology import Links, Topology
+
+if TYPE_CHECKING:
+    from colonnade.learning.task import Task
 
 WIDER = 'Take topology = "complete", or a larger radius where the topology is geometric'
 

@@ -1,4 +1,8 @@
-"""What every party of a federation knows and has the same."""
+"""What every party of a federation knows and has the same.
+
+torch takes seconds to import, and is imported when it is first needed: what can be found wrong in a
+file without it is told at once.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -16,17 +20,19 @@ import tomli_w
 from colonnade.algorithms import registry
 from colonnade.common.text import nearest
 from colonnade.common.toml import Table, plain, prefixed
-from colonnade.data import DataSpec, VerticalData, load
+from colonnade.data import DataSpec, VerticalData
 from colonnade.errors import InputError
 from colonnade.federation.agreement import checks
 from colonnade.federation.agreement.digest import digest, flat
 from colonnade.federation.agreement.specs import ConnectionSpec, PartySpec, Roles, RowsSpec
-from colonnade.learning.algorithm import Algorithm
 from colonnade.learning.settings import Settings
-from colonnade.learning.task import Task
-from colonnade.models.factories import Factory
 from colonnade.network import Group
 from colonnade.network.topology import Links, links_between
+
+if TYPE_CHECKING:
+    from colonnade.learning.algorithm import Algorithm
+    from colonnade.learning.task import Task
+    from colonnade.models.factories import Factory
 
 
 class Federation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -155,6 +161,8 @@ class Federation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return replace(loaded(self.data, self.seed), clients=self.clients)
 
     def task(self) -> Task:
+        from colonnade.learning.task import Task
+
         named = [role for role in self.roles.all if role != self.roles.columns]
         players = {role: self.playing(role) for role in named}
         players |= dict.fromkeys(registry()[self.method.algorithm].outside, ())
@@ -321,4 +329,6 @@ def loaded(spec: DataSpec, seed: int) -> VerticalData:
 
 @functools.lru_cache(maxsize=1)
 def _loaded_once(spec: bytes, seed: int) -> VerticalData:
+    from colonnade.data import load
+
     return load(msgspec.json.decode(spec, type=DataSpec), seed)

@@ -23,7 +23,6 @@ from colonnade.errors import InputError
 from colonnade.federation.agreement.federation import Federation, loaded
 from colonnade.federation.agreement.specs import ConnectionSpec, PartySpec, Roles, RowsSpec
 from colonnade.learning.settings import Settings
-from colonnade.learning.task import Task
 
 
 def read_federation(path: Path) -> Federation:
@@ -91,6 +90,7 @@ def _method(table: Any) -> Settings:
                 "all count on"
             )
     method = parse_method(table, "method")
+    prefixed("method", method.check_alone)
     if registry()[method.algorithm].pooled:
         raise InputError(
             f'method.algorithm = "{method.algorithm}": has all columns at one party, so there is '
@@ -121,6 +121,8 @@ def _party(table: Table, where: str) -> PartySpec:
 
 def _own_parties(method: Settings, data: DataSpec, seed: int) -> tuple[PartySpec, ...]:
     """Those that the data and the algorithm name, where the file names none."""
+    from colonnade.learning.task import Task
+
     task = Task.of(loaded(data, seed), seed)
     prefixed("method", lambda: method.check(task))
     kind = registry()[method.algorithm]

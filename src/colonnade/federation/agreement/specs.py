@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 import numpy as np
@@ -14,12 +14,12 @@ from colonnade.data.row_splits import SplitBy, unpacked_parts
 from colonnade.data.rows import RowSplit, split_rows
 from colonnade.errors import InputError
 from colonnade.federation.keys.names import host_names
-from colonnade.learning.algorithm import Algorithm
-from colonnade.learning.declare import LabelHolders, Members, declared
-from colonnade.learning.task import Task
 from colonnade.network.spec import GraphSpec
 from colonnade.privacy.alignment.keys import USUAL, Kind, Step
 from colonnade.privacy.alignment.protocols import Match
+
+if TYPE_CHECKING:
+    from colonnade.learning.algorithm import Algorithm
 
 SUPPOSED = 1000  # rows, for checks before it is known how many there are
 ENOUGH = 8  # clients and rows, for any algorithm to be made when nothing is set
@@ -38,6 +38,9 @@ class Roles:
     @classmethod
     def of(cls, kind: type[Algorithm]) -> Roles:
         """As the algorithm has them when nothing is set."""
+        from colonnade.learning.declare import LabelHolders, Members, declared
+        from colonnade.learning.task import Task
+
         few = {"train": ENOUGH, "validation": 0, "test": 0, "extra": 0}
         clients = tuple(f"{i}" for i in range(ENOUGH))
         task = Task(clients, (1,) * ENOUGH, ((1,),) * ENOUGH, 2, few, seed=0)
