@@ -286,6 +286,8 @@ LIGHT = {
     "a value of a wrong type": (["run", "method-type.toml"], 2),
     "a value outside its limits": (["run", "method-limit.toml"], 2),
     "an unknown algorithm": (["run", "no-algorithm.toml"], 2),
+    "an unknown key of a compared method": (["compare", "method-key.toml"], 2),
+    "an unknown algorithm to compare": (["compare", "no-algorithm.toml"], 2),
     "an unknown key, set": (["run", "experiment.toml", "--set", "methods.0.epochz=3"], 2),
     "an unknown key of a federation's method": (["up", "federation-key.toml"], 2),
     "a federation's value outside its limits": (["up", "federation-limit.toml"], 2),

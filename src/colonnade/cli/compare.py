@@ -59,13 +59,16 @@ def compare(
     comparison.json, and an experiment folder for each stage: search-1, search-2, final.
     """
     from colonnade.common.results import slug
+    from colonnade.experiments.compare.source import read_source
+
+    # First, because the rest imports torch.
+    name = slug(str(read_source(file, set_ or ())["name"]))
+
     from colonnade.experiments.compare.present import Shown, write_html
     from colonnade.experiments.compare.present import markdown as as_markdown
     from colonnade.experiments.compare.study import compare as work
-    from colonnade.experiments.compare.study import read_source
 
     where = engine_maker(jobs, engine, address)
-    name = slug(str(read_source(file, set_ or ())["name"]))
     folder = out or Path("runs") / f"{name}-compared"
     console = Console(stderr=as_json)
     with watched(folder, console) as bar:

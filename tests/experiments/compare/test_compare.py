@@ -24,7 +24,8 @@ from colonnade.experiments.compare.advice import Field, advice
 from colonnade.experiments.compare.contenders import contenders, scaled
 from colonnade.experiments.compare.present import Shown, learns_alone, markdown, write_html
 from colonnade.experiments.compare.search import Trial, at_the_edge, best_of
-from colonnade.experiments.compare.study import compare, usual_faults
+from colonnade.experiments.compare.source import usual_faults
+from colonnade.experiments.compare.study import compare
 from colonnade.experiments.config import parse_experiment
 from colonnade.experiments.page import write_page
 from colonnade.experiments.runner import run_experiment

@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 
-from colonnade.common.file_kinds import EXPERIMENT, read_kind
 from colonnade.common.files import replacing
 from colonnade.common.metric_names import metrics_of
 from colonnade.common.results import read_results
@@ -24,15 +23,14 @@ from colonnade.experiments.compare.contenders import (
     scaled,
 )
 from colonnade.experiments.compare.search import Found, search
-from colonnade.experiments.config import Experiment, apply_override, parse_experiment
+from colonnade.experiments.compare.source import experiment_of, read_source
+from colonnade.experiments.config import Experiment
 from colonnade.experiments.engine import Engine, NoObserver, Observer
 from colonnade.experiments.markdown import commit_behind
 from colonnade.experiments.runner import Outcome, run_experiment
 
 DOCUMENT = "comparison.json"
 FINAL = "final"
-SHARES = (0.3, 0.5)  # of parties, or of links, that are gone
-SEEDS = [0, 1, 2]
 
 
 @dataclass(frozen=True)
@@ -50,17 +48,6 @@ class Comparison:
     @property
     def experiment(self) -> Experiment:
         return self.outcome.experiment
-
-
-def usual_faults() -> list[Table]:
-    """0, 30 and 50 % of the parties, or of the links, gone in training or at prediction."""
-    found: list[Table] = [{"name": "none"}]
-    for when, moment in (("training", "training"), ("inference", "prediction")):
-        for kind, what in (("device", "parties"), ("communication", "links")):
-            for share in SHARES:
-                name = f"{100 * share:.0f} % of {what}, {moment}"
-                found.append({"name": name, "kind": kind, "rate": share, "when": when})
-    return found
 
 
 def compare(
@@ -82,7 +69,7 @@ def compare(
     if epochs < 1:
         raise InputError(f"--epochs {epochs}: expected 1 or more")
     source = read_source(file, overrides)
-    make = lambda name, methods: _experiment(source, file, name, methods)  # noqa: E731
+    make = lambda name, methods: experiment_of(source, file, name, methods)  # noqa: E731
     entrants = contenders(source.get("methods"), only)
     own = [one.name for one in contenders(source["methods"])] if "methods" in source else []
     suited, left_out, metric, data = _suited(entrants, make, str(file), own)
@@ -104,7 +91,7 @@ def compare(
         return outcome
 
     calm = {**source, "faults": [{"name": "none"}], "seeds": source["seeds"][:1]}
-    quiet = lambda name, methods: _experiment(calm, file, name, methods)  # noqa: E731
+    quiet = lambda name, methods: experiment_of(calm, file, name, methods)  # noqa: E731
     share = epochs / EPOCHS
     found = search(suited, quiet, run, folder, share, metric)
     outcome = run(make(str(source["name"]), found.tables), folder / FINAL)
@@ -113,23 +100,6 @@ def compare(
     done = Comparison(folder, outcome, found, left_out, command, commit, data)
     write_document(done)
     return done
-
-
-def read_source(file: Path, overrides: Sequence[str] = ()) -> Table:
-    """The file as a table, with what it leaves out."""
-    source = read_kind(file, EXPERIMENT)
-    try:
-        for override in overrides:
-            apply_override(source, override)
-        EXPERIMENT.check({"methods": [], **source})
-    except InputError as error:
-        raise InputError(f"{file}: {error}") from None
-    return {"seeds": SEEDS, "faults": usual_faults(), **source}
-
-
-def _experiment(source: Table, file: Path, name: str, methods: Sequence[Table]) -> Experiment:
-    table = {**source, "name": name, "methods": list(methods)}
-    return parse_experiment(table, str(file), file.parent)
 
 
 def _suited(
