@@ -270,6 +270,7 @@ WRONG = {
     "federation-key.toml": FEDERATION.replace("epochs", "epochz"),
     "federation-limit.toml": FEDERATION.replace("3", "0"),
     "federation-algorithm.toml": FEDERATION.replace("splitnn", "splitn"),
+    "federation-party.toml": 'federation = "federation-key.toml"\nparty = "client0"\n',
 }
 
 LIGHT = {
@@ -294,6 +295,8 @@ LIGHT = {
     "an unknown algorithm of a federation": (["up", "federation-algorithm.toml"], 2),
     "no federation file": (["up", "missing.toml"], 2),
     "an experiment for up": (["up", "experiment.toml"], 2),
+    "an unknown key of the federation's method, joined": (["join", "federation-party.toml"], 2),
+    "an unknown key of the federation's method, aligned": (["align", "federation-party.toml"], 2),
     "no party file": (["join", "missing.toml"], 2),
     "a party that is not there": (["predict", "missing.toml"], 2),
     "no run to report": (["report", "missing"], 2),

@@ -21,6 +21,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from colonnade.common.processes import stop_afterwards
 from colonnade.common.user_code import Source, find_module, sha256_of
 from colonnade.errors import InputError
 from colonnade.learning.settings import Settings
@@ -74,8 +75,9 @@ def built_in() -> dict[str, type[Algorithm]]:
     """Those of this folder. A new file is found by itself."""
     from colonnade.learning.algorithm import Algorithm
 
-    for module in pkgutil.iter_modules(__path__):
-        importlib.import_module(f"{__name__}.{module.name}")
+    with stop_afterwards():  # torch comes with them, which takes seconds
+        for module in pkgutil.iter_modules(__path__):
+            importlib.import_module(f"{__name__}.{module.name}")
     ours = [kind for kind in _descendants(Algorithm) if kind.__module__.startswith(f"{__name__}.")]
     return {kind.name: kind for kind in sorted(ours, key=lambda kind: kind.name)}
 

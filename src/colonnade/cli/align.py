@@ -56,9 +56,10 @@ def align(
 
             check_kind(file, PARTY)
             from colonnade.federation.agreement.party_file import read_party
+        party = read_party(file, aligned=False)  # before the rest, which imports torch
+        with stop_afterwards():
             from colonnade.federation.member.aligning import process
             from colonnade.federation.member.status import set_up_log
-        party = read_party(file, aligned=False)
         set_up_log(console)
         outcome = process.align(party, console, add=add)
     except KeyboardInterrupt:

@@ -51,12 +51,13 @@ def join(
         with stop_afterwards():
             check_party_file(file)
             from colonnade.federation.agreement.party_file import read_party
+        party = read_party(file)  # before the rest, which imports torch
+        who = party.party
+        with stop_afterwards():
             from colonnade.federation.member import process
             from colonnade.federation.member.folder import clear
             from colonnade.federation.member.folder_lock import only_one
             from colonnade.federation.member.status import set_up_log
-        party = read_party(file)
-        who = party.party
         if fresh:
             with only_one(party.folder, party.party):
                 clear(party.folder)

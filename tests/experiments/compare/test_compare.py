@@ -24,7 +24,7 @@ from colonnade.experiments.compare.advice import Field, advice
 from colonnade.experiments.compare.contenders import contenders, scaled
 from colonnade.experiments.compare.present import Shown, learns_alone, markdown, write_html
 from colonnade.experiments.compare.search import Trial, at_the_edge, best_of
-from colonnade.experiments.compare.source import usual_faults
+from colonnade.experiments.compare.source import experiment_of, read_source, usual_faults
 from colonnade.experiments.compare.study import compare
 from colonnade.experiments.config import parse_experiment
 from colonnade.experiments.page import write_page
@@ -470,9 +470,9 @@ def test_a_file_that_is_no_experiment_is_refused_by_the_command(tmp_path: Path) 
     ids=lambda file: file.stem,
 )
 def test_the_files_of_the_published_comparisons_are_complete(file: Path) -> None:
-    source = study.read_source(file)
+    source = read_source(file)
     methods = [one.trials()[0] for one in contenders(None)]
-    experiment = study._experiment(source, file, "check", methods)
+    experiment = experiment_of(source, file, "check", methods)
     assert len(experiment.methods) == 13
     assert len(experiment.faults) == 9
     assert len(experiment.seeds) == 3

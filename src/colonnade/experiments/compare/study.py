@@ -12,7 +12,6 @@ import msgspec
 from colonnade.common.files import replacing
 from colonnade.common.metric_names import metrics_of
 from colonnade.common.results import read_results
-from colonnade.common.toml import Table
 from colonnade.data import VerticalData, load
 from colonnade.errors import InputError
 from colonnade.experiments.compare.contenders import (
