@@ -21,6 +21,7 @@ from rich.table import Table
 
 from bench.timing import Figure, Measure, Spread, Target
 from colonnade.data.datasets import present
+from colonnade.experiments.audit.findings import ALL
 from colonnade.experiments.audit.measure import recorded
 from colonnade.experiments.config import Experiment, read_experiment
 from colonnade.experiments.grid import grid
@@ -94,7 +95,7 @@ def spent(experiment: Experiment, spec: RunSpec, *, audits: bool) -> Seconds:
 
     def look(*training: Any) -> Callable[[], None]:
         began = time.process_time()
-        attack = recorded((), *training) if audits else lambda: None
+        attack = recorded(ALL, *training) if audits else lambda: None
 
         def trained() -> None:
             attack()

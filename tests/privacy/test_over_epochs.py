@@ -10,15 +10,16 @@ import torch
 from torch import Tensor
 
 from colonnade.common.randomness import HashedRandomness
+from colonnade.privacy import attacks
 from colonnade.privacy.attacks import Labels, auc
 from colonnade.privacy.hiding import ClassPoints, noise
 from colonnade.privacy.noise import gaussian
 from colonnade.privacy.over_epochs import (
     Floats,
     by_best_score,
-    by_few_labels,
     scaled,
     scores,
+    together,
     windows,
 )
 from colonnade.privacy.redrawn import Redrawn
@@ -64,6 +65,11 @@ def told(drawn: Drawn, epochs: int) -> tuple[list[Floats], Labels]:
     return scaled(sides, units, batches.astype(np.int64)), labels.numpy()
 
 
+def by_few_labels(values: Floats, labels: Labels, forms: int) -> float:
+    found = np.split(values, forms, axis=1)
+    return max(attacks.by_few_labels(one, labels, binary=True) for one in found)
+
+
 @pytest.mark.parametrize("epochs", [12, 60])
 def test_noise_of_parts_that_live_differently_long_withstands_a_memory(epochs: int) -> None:
     forms, labels = told(both(epochs), epochs)
@@ -101,3 +107,48 @@ def test_rows_of_which_something_was_lost_are_attacked_with_the_rest() -> None:
     again = scaled(sides, units, batches)
     assert all(np.isfinite(one).all() for one in again)
     assert by_best_score(scores(again), labels) > 0.7
+
+
+CLASSES = 5
+
+
+def many_classes(noise: float, *, fixed: bool) -> tuple[list[Floats], Labels]:
+    """Gradients of five classes in six epochs, whose coordinates differ from epoch to epoch, with
+    noise that is drawn once (`fixed`) or anew. Half of the rows are learnt after three epochs."""
+    stream = np.random.default_rng(0)
+    labels = stream.integers(0, CLASSES, ROWS)
+    learnt = stream.random(ROWS) < 0.5
+    always, pages = stream.normal(size=(ROWS, CLASSES)), []
+    for epoch in range(6):
+        drawn = always if fixed else stream.normal(size=(ROWS, CLASSES))
+        left = np.where(learnt & (epoch >= 3), 0.0, 1.0)[:, None]
+        points = stream.normal(size=(CLASSES, 12))
+        pages.append(((left * np.eye(CLASSES)[labels] + noise * drawn) @ points).astype(np.float32))
+    return together(pages, np.ones(ROWS, dtype=bool), CLASSES), labels
+
+
+def by_clusters(seen: Floats, labels: Labels) -> float:
+    return attacks.by_clusters(seen, labels, CLASSES, 0)
+
+
+def test_of_many_classes_noise_that_is_drawn_anew_averages_out() -> None:
+    (beside, _), labels = many_classes(0.7, fixed=False)
+    (once, _), _ = many_classes(0.7, fixed=True)
+    assert by_clusters(beside, labels) > 0.7
+    assert by_clusters(once, labels) < 0.5
+    assert by_clusters(beside, np.roll(labels, ROWS // 2)) < 0.25
+
+
+def test_of_many_classes_noise_that_never_changes_cancels_in_what_changes() -> None:
+    """Whether a row was learnt, and of which class it was then, is left."""
+    (beside, changed), labels = many_classes(4.0, fixed=True)
+    by_few = [attacks.by_few_labels(one, labels, binary=False) for one in (beside, changed)]
+    assert by_few[1] > by_few[0] + 0.08
+
+
+def test_rows_of_which_nothing_came_in_some_epoch_are_left_out() -> None:
+    there = np.arange(ROWS) % 3 > 0
+    pages = [np.random.default_rng(k).normal(size=(ROWS, 4)).astype(np.float32) for k in range(3)]
+    for form in together(pages, there, 3):
+        assert form[there].any(1).all()
+        assert not form[~there].any()

@@ -185,6 +185,30 @@ def test_a_second_process_with_the_same_certificate_is_refused(tmp_path: Path) -
         local.stop()
 
 
+def test_a_second_process_to_which_nobody_would_connect_is_refused(tmp_path: Path) -> None:
+    """Clients come before the server in this file, so that the server connects to them: where the
+    file says. A second process of a client that listens elsewhere would wait for ever."""
+    file, folder = tmp_path / "trial.toml", tmp_path / "out"
+    file.write_text(FEDERATION)
+    prepare(read_federation(file), file, folder)
+    mine, (address,) = (folder / "client1.toml").read_text(), free_addresses(1)
+    twin = mine.replace('folder = "client1"', f'folder = "twin"\nlisten = "{address}"')
+    (folder / "twin.toml").write_text(twin)
+    local = Local(read_federation(folder / "federation.toml"), folder, main, serve=True)
+    try:
+        local.start("server")
+        local.start("client1")
+        wait_until(folder, lambda away: "client1" not in away)
+        local.start("twin")
+        local.processes["twin"].join(60)
+        assert local.processes["twin"].exitcode == 2
+        said = {party: (folder / party / "log.txt").read_text() for party in local.processes}
+        assert "client1 takes part already" in " ".join(said["twin"].split())
+        assert "a second process with our certificate was started" in said["client1"]
+    finally:
+        local.stop()
+
+
 def wait_until(folder: Path, ready: Callable[[dict[str, float]], bool]) -> None:
     """Until the server tells so of those who are away."""
     end, party = time.monotonic() + 60, read_party(folder / "server.toml")

@@ -155,7 +155,8 @@ class CVFL(Algorithm):
 
     def build(self, net: Network) -> None:
         clip, width = self.set.clip, sum(self.embedding_widths)
-        self.encoder_stack(net, self.clients, weight_decay=self.set.decay, clip=clip)
+        decay = self.set.decay + self.set.weight_decay
+        self.encoder_stack(net, self.clients, weight_decay=decay, clip=clip)
         self.head_stack(net, self.active, width, clip=clip)
         self.stack(
             net,
@@ -189,6 +190,8 @@ class CVFL(Algorithm):
             )
         if self.set.q not in ("auto", 1) and not any(map(self.amplifies, range(len(self.active)))):
             found.append(f"q = {self.set.q:g} had no effect: no active party is slow")
+        if self.set.stale and not {*self.clients.parties} - {*self.active.parties}:
+            found.append("stale = true had no effect: all parties are active")
         return found
 
     async def train(self, net: Network) -> None:

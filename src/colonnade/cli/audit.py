@@ -36,6 +36,21 @@ def audit(
         list[str] | None,
         typer.Option("--attack", help="Its name in the table. May be given twice. Default: all."),
     ] = None,
+    every_epoch: Annotated[
+        bool,
+        typer.Option(
+            "--every-epoch",
+            help="Attack in every epoch, not only in 1 to 4 and two of each doubling after that. "
+            "May take much longer than the training.",
+        ),
+    ] = False,
+    defences: Annotated[
+        bool,
+        typer.Option(
+            "--defences",
+            help="Also run each method with each defence that suits it, and show what it changes.",
+        ),
+    ] = False,
     out: Out = None,
     markdown: Annotated[
         Path | None,
@@ -56,10 +71,12 @@ def audit(
 
     Of a run, writes audit.json, audit.html and a section of report.html into its folder. Of a file,
     the runs are trained and tested in runs/<name>-audit. Interrupted, the same command goes on
-    where it stopped. Where the file has a method, and the same with a defence, named alike, such as
-    "SplitNN" and "SplitNN + hide_labels", it is also shown what the defence changes.
+    where it stopped. With --defences, or where the file has a method, and the same with a defence,
+    named alike, such as "SplitNN" and "SplitNN + hide_labels", it is also shown what the defence
+    changes.
     """
     from colonnade.common.results import slug
+    from colonnade.experiments.audit.findings import Attacks
     from colonnade.experiments.audit.run import (
         Choice,
         audit_file,
@@ -68,28 +85,32 @@ def audit(
         read_run,
     )
 
-    choice, make = Choice(method, seed, tuple(attack or ())), engine_maker(jobs)
+    attacks = Attacks(tuple(attack or ()), every_epoch)
+    choice, make = Choice(method, seed, attacks), engine_maker(jobs)
     console = Console(stderr=as_json)
     if run.is_dir():
-        if set_:
-            from colonnade.errors import InputError
+        for option, given in (("--set", set_), ("--defences", defences)):
+            if given:
+                from colonnade.errors import InputError
 
-            raise InputError("--set: is for an experiment file; a run is audited as it was")
+                raise InputError(f"{option}: is for an experiment file; a run is audited as it was")
         read_run(run)
         with watched(out or run, console) as bar:
             facts = {"fresh": fresh, "observer": bar}
             done = audit_folder(run, out or run, choice, make(), **facts)
     else:
         experiment = read_file(run, set_ or [])
-        part = "".join(f"-{slug(str(one))}" for one in (method, seed) if one is not None)
+        chosen = (method, seed, "defences" if defences else None)
+        part = "".join(f"-{slug(str(one))}" for one in chosen if one is not None)
         folder = out or Path("runs") / f"{slug(experiment.name)}-audit{part}"
         with watched(folder, console) as bar:
-            facts = {"fresh": fresh, "observer": bar, "source": str(run)}
+            facts = {"fresh": fresh, "observer": bar, "source": str(run), "defended": defences}
             done = audit_file(experiment, folder, choice, make(), **facts)
     with resumable(done.folder, console):
         _tell(done, console, as_json)
         if markdown is not None:
-            _write_page(done, markdown, f"colonnade audit {run}")
+            words = (" --every-epoch" if every_epoch else "") + (" --defences" if defences else "")
+            _write_page(done, markdown, f"colonnade audit {run}{words}")
     if done.failures:
         raise typer.Exit(1)
 

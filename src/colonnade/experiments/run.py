@@ -25,7 +25,7 @@ from colonnade.common.tracking import Tracked, Tracking
 from colonnade.data import VerticalData, load
 from colonnade.data.loading import Source
 from colonnade.data.preprocessing import Preprocessing
-from colonnade.errors import ColonnadeError
+from colonnade.errors import ColonnadeError, InputError
 from colonnade.experiments.config import Experiment
 from colonnade.experiments.live_file import LiveFile
 from colonnade.learning.algorithm import Algorithm
@@ -33,7 +33,7 @@ from colonnade.learning.metrics import Metric
 from colonnade.learning.settings import Settings
 from colonnade.learning.task import Task
 from colonnade.learning.training import Point
-from colonnade.network import Fault, Network, StackedNetwork
+from colonnade.network import Delays, Fault, Network, StackedNetwork
 from colonnade.network.ledger_rows import LEARNING, ledger_rows
 
 log = logging.getLogger(__name__)
@@ -79,6 +79,18 @@ def build(
     net = StackedNetwork(algorithm.world(**facts))
     algorithm.join(net, data)
     return algorithm, net
+
+
+def reason_against(
+    settings: Settings, data: VerticalData, seed: int, delays: Delays | None = None
+) -> str:
+    """Why a method does not suit the data; "" if it does."""
+    try:
+        settings.check(Task.of(data, seed))
+        build(settings, data, seed, delays=delays)
+    except InputError as error:
+        return str(error)
+    return ""
 
 
 @dataclass(frozen=True)

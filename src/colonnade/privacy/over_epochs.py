@@ -1,9 +1,9 @@
-"""Attacks of a receiver with a memory on labels of two classes: from the gradients of the same rows
-in several epochs.
+"""Attacks of a receiver with a memory on labels: from the gradients of the same rows in several
+epochs.
 
-Of each row and epoch there is one number: its side along the direction in which the gradients of
-its batch differ most. Noise on gradients is as large as the classes of a batch are apart, so that
-the sides of each batch are first put on one scale, in three ways:
+Two classes. Of each row and epoch there is one number: its side along the direction in which the
+gradients of its batch differ most. Noise on gradients is as large as the classes of a batch are
+apart, so that the sides of each batch are first put on one scale, in three ways:
 
 - *direction*: the sides of gradients of length 1;
 - *size*: the root mean square of a batch becomes 1;
@@ -13,9 +13,14 @@ the sides of each batch are first put on one scale, in three ways:
 From each of the three the attacker makes one score per row: the sum over the epochs, in which noise
 drawn anew averages out; the last epoch minus the first, and the later half minus the earlier half,
 in which noise that never changes cancels; and the main axes of what changes.
+
+More classes. There is no common scale, so the directions of whole gradients of some epochs are put
+side by side, in two forms; see `together`.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +31,8 @@ from colonnade.privacy.attacks import Floats, Labels
 SCALINGS = 3  # times that batches are scaled, and the rows' means found anew
 CHANGES = 3  # main axes of what changes
 WINDOWS = 16  # means of several epochs stand for all of a longer training, where labels are known
+PAGES = 8  # epochs at most that are put side by side
+AXES = 4  # of them, times the number of classes, are kept
 
 
 def scaled(sides: Floats, units: Floats, batches: NDArray[np.int64]) -> list[Floats]:
@@ -76,13 +83,48 @@ def windows(forms: list[Floats]) -> Floats:
     return np.concatenate([one[:, part].mean(1)[:, None] for one in forms for part in parts], 1)
 
 
-def by_few_labels(seen: Floats, labels: Labels, forms: int, *, quick: bool = False) -> float:
-    """The best of the forms of `windows`, each with its own linear model."""
-    few = (
-        attacks.by_few_labels(form, labels, binary=True, quick=quick)
-        for form in np.split(seen, forms, axis=1)
-    )
-    return max(few)
+# -- more classes ----------------------------------------------------------------------------------
+
+
+def together(
+    pages: Sequence[NDArray[np.float32]], there: NDArray[np.bool_], classes: int
+) -> list[Floats]:
+    """The directions of the gradients of several epochs in two forms: side by side, so that noise
+    drawn anew averages out; and what the earlier half of the epochs does not tell of the later
+    half, in which noise that never changes cancels. Rows that are not `there` are 0.
+    pages: [rows, numbers] of each epoch. Each form [rows, numbers]"""
+    few = [pages[k] for k in _spread(len(pages))]
+    units = [attacks.unit_rows(page[there].astype(np.float64)) for page in few]
+    half = len(units) // 2
+    early, late = (np.concatenate(part, 1) for part in (units[:half], units[-half:]))
+    forms = [np.concatenate(units, 1), late - _told_by(early, late)]
+    axes = min(AXES * classes, *(form.shape[1] for form in forms))
+    return [_placed(_main_axes(form, axes), there) for form in forms]
+
+
+def _spread(count: int) -> list[int]:
+    """The first, the last and some between them."""
+    return sorted({*np.linspace(0, count - 1, min(PAGES, count)).round().astype(int).tolist()})
+
+
+def _told_by(known: Floats, other: Floats) -> Floats:
+    """The linear map of `known` that comes nearest to `other`."""
+    known = known - known.mean(0)
+    products = known.T @ known
+    products += 1e-3 * np.trace(products) / len(products) * np.eye(len(products))
+    return other.mean(0) + known @ np.linalg.solve(products, known.T @ (other - other.mean(0)))
+
+
+def _main_axes(rows: Floats, count: int) -> Floats:
+    centred = rows - rows.mean(0)
+    _, directions = np.linalg.eigh(centred.T @ centred)
+    return centred @ directions[:, -count:]
+
+
+def _placed(found: Floats, there: NDArray[np.bool_]) -> Floats:
+    whole = np.zeros((len(there), found.shape[1]))
+    whole[there] = found
+    return whole
 
 
 # -- helpers ---------------------------------------------------------------------------------------

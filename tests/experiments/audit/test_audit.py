@@ -49,6 +49,13 @@ def test_the_direction_of_a_gradient_tells_a_binary_label() -> None:
     assert remembered.baseline is not None, "what its own columns tell it stands beside both"
 
 
+def test_a_client_that_compares_epochs_is_played_with_many_classes_too() -> None:
+    found = {f.attack: f for f in audited({"algorithm": "splitnn", "epochs": 4})}
+    remembered = [found["clusters, all epochs"], found["100 known labels, all epochs"]]
+    assert all(one.control < 0.3 < 0.8 < one.success for one in remembered)
+    assert all(one.baseline_of == "its own columns" for one in remembered)
+
+
 def finding(attack: str, success: float, control: float, baseline: float | None = None) -> Finding:
     facts = ("SplitNN", "clients", "client0", "labels", attack, "AUC", success, 1, control)
     return Finding(*facts, baseline=baseline, baseline_of="its own columns")

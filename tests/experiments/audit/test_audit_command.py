@@ -11,7 +11,10 @@ from unittest.mock import patch
 import pytest
 from tests.command_line import colonnade
 
+from colonnade.errors import InputError
 from colonnade.experiments.audit import measure
+from colonnade.experiments.audit.defences import DEFENCES, with_defences
+from colonnade.experiments.config import parse_experiment
 
 FILE = """
 name = "who"
@@ -55,6 +58,50 @@ def test_the_table_fits_80_columns_and_breaks_no_word(place: Path) -> None:
     assert any(line.startswith("server: columns of client") for line in lines)
     for attack in ("norm", "direction", "100 known labels", "model completion"):
         assert any(re.match(rf"{attack} [\d.–]+ 1 0\.\d\d", line) for line in lines), attack
+
+
+def test_every_epoch_may_be_attacked(place: Path) -> None:
+    """Epoch 5 of six is not among those that are attacked otherwise; of the attacks on single
+    epochs, none does worse with more to choose from."""
+    found = {}
+    for name, words in (("some", []), ("every", ["--every-epoch"])):
+        options = ["--method", "SplitNN", "--seed", "0", "--set", "methods.*.epochs=6"]
+        done = colonnade("audit", "file.toml", *options, *words, "--out", name, folder=place)
+        assert done.returncode == 0, done.stderr
+        findings = json.loads((place / name / "audit.json").read_text())["findings"]
+        found[name] = {one["attack"]: one for one in findings if one["group"] == "clients"}
+    for attack in ("norm", "direction"):
+        assert found["every"][attack]["success"] >= found["some"][attack]["success"]
+    words = ["--method", "SplitNN", "--seed", "0", "--set", "methods.*.epochs=6", "--out", "some"]
+    done = colonnade("audit", "file.toml", *words, "--every-epoch", folder=place)
+    assert done.returncode == 2
+    assert "was audited by other attacks, or in other epochs" in done.stderr
+
+
+def test_each_defence_that_suits_is_tried_and_the_others_are_told(place: Path) -> None:
+    words = ["--defences", "--method", "SplitNN", "--seed", "0", "--out", "defended"]
+    done = colonnade("audit", "file.toml", *words, folder=place)
+    assert done.returncode == 0, done.stderr
+    document = json.loads((place / "defended" / "audit.json").read_text())
+    changed = [one["defence"] for one in document["changes"]]
+    assert changed == [*DEFENCES]
+    digits = ["--set", "data.dataset=digits", "--set", "data.parties=4", "--attack", "norm"]
+    done = colonnade("audit", "file.toml", *words[:-2], *digits, folder=place)
+    assert done.returncode == 2, "norm is for two classes"
+
+
+def test_defences_that_do_not_suit_are_left_out_with_the_reason() -> None:
+    methods = [{"algorithm": "splitnn"}, {"algorithm": "dvfl"}]
+    data = {"dataset": "digits", "parties": 4}
+    experiment = parse_experiment({"name": "t", "data": data, "methods": methods}, "t")
+    found, told = with_defences(experiment)
+    names = [one.name for one in found.methods]
+    assert "splitnn + hide_labels 16" in names
+    assert "splitnn + Marvell 8" not in names
+    assert not [name for name in names if name.startswith("dvfl + hide_labels")]
+    assert any("Marvell 8: not for splitnn" in one and "two classes" in one for one in told)
+    with pytest.raises(InputError, match="or all have them already"):
+        with_defences(found)
 
 
 def test_a_file_is_run_and_the_worst_of_all_seeds_counts(place: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
 from colonnade.data import load
@@ -19,6 +20,18 @@ from colonnade.network.channel import Channel
 def test_every_epoch_at_first_and_two_of_each_doubling() -> None:
     epochs = [epoch for epoch in range(1, 65) if kept(epoch)]
     assert epochs == [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64]
+
+
+@pytest.mark.parametrize("every", [True, False])
+def test_all_epochs_are_kept_if_that_is_wanted(every: bool) -> None:
+    table = {"name": "t", "data": {"dataset": "breast_cancer", "parties": 2}}
+    method = {"algorithm": "splitnn", "epochs": 6, "patience": 6, "batch": 256}
+    experiment = parse_experiment({**table, "methods": [method]}, "test")
+    algorithm, net = build(experiment.methods[0], load(experiment.data, 0), 0)
+    facts = {"remembers": lambda one: False, "every_epoch": every}
+    net.recorder = recorder = Recorder(algorithm.data.train.rows, 0, lambda one: True, **facts)
+    drive(algorithm.train(net))
+    assert recorder.epochs("client0") == [0, 1, 2, 3, *([4] if every else []), 5]
 
 
 def test_numbers_in_several_blocks_of_rows_stand_side_by_side() -> None:

@@ -58,6 +58,19 @@ class Finding(msgspec.Struct, frozen=True):
         return self.success >= EXPOSED[self.measure] and self.gain > CHANCE / 2
 
 
+class Attacks(msgspec.Struct, frozen=True):
+    """Which attacks are made, and in which epochs."""
+
+    names: tuple[str, ...] = ()  # (): all
+    every_epoch: bool = False  # else those that the recorder keeps
+
+    def __contains__(self, name: str) -> bool:
+        return not self.names or name in self.names
+
+
+ALL = Attacks()
+
+
 class RunAudit(msgspec.Struct, frozen=True):
     """The findings of one run, in `audit/<run>.json` of an output folder."""
 
@@ -68,7 +81,7 @@ class RunAudit(msgspec.Struct, frozen=True):
     seconds: float  # of the attacks alone
     findings: list[Finding]
     sayings: list[str] = []  # why there are no findings of some kind
-    chosen: tuple[str, ...] = ()  # attacks; none: all
+    attacks: Attacks = ALL
 
     def write(self, folder: Path) -> None:
         with replacing(folder / AUDITS / f"{self.run}.json") as partial:

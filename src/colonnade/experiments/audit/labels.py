@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -15,6 +16,7 @@ from colonnade.experiments.audit.scene import GLANCE, Attempt, Baseline, Play, S
 from colonnade.privacy import attacks, over_epochs
 
 MEMORY = "direction, all epochs"
+CLUSTERS_MEMORY = "clusters, all epochs"
 FEW_MEMORY = f"{FEW}, all epochs"
 OWN_LABELS = "its own labels"
 OWN_COLUMNS = "its own columns"
@@ -24,8 +26,9 @@ GOALS = {
     "direction": (2, 0),
     MEMORY: (2,),
     "clusters": (3,),
+    CLUSTERS_MEMORY: (3,),
     FEW: (2, 3, 0),
-    FEW_MEMORY: (2,),
+    FEW_MEMORY: (2, 3),
     COMPLETION: (2, 3, 0),
     OWN_LABELS: (2, 3),
 }
@@ -63,7 +66,7 @@ def label_attempts(scene: Scene) -> Iterator[Attempt]:
                 yield from _on(scene, receiver, epoch, seen, unknown)
         for stream, seen in streams if not unknown.all() else ():
             yield from _with_own_labels(scene, stream, seen, unknown)
-        if scene.classes == 2:
+        if scene.classes:
             yield from _with_memory(scene, receiver, unknown)
 
 
@@ -88,37 +91,84 @@ def _own_columns(scene: Scene, receiver: str, rows: NDArray[np.int64], play: Pla
     return play(scene.columns(receiver)[rows], rows), OWN_COLUMNS, None
 
 
+@dataclass(frozen=True)
+class Remembered:
+    """What a receiver makes of the messages of several epochs for one attack."""
+
+    attack: str
+    once: str  # the attack on a single epoch that it is compared with
+    values: Floats  # [sample, numbers]
+    play: Play
+    quick: Play
+    knows: str = ""
+
+
 def _with_memory(scene: Scene, receiver: str, unknown: NDArray[np.bool_]) -> Iterator[Attempt]:
-    """By what a row's gradients of all epochs say together."""
-    labels, plays = scene.labels, _plays(scene)
-    for sides in scene.recorder.remembered(receiver):
-        batches, epochs = sides.batches, sides.batches.shape[1]
-        along, units = sides.along.astype(np.float64), sides.units.astype(np.float64)
-        forms = over_epochs.scaled(along, units, batches)
-        count, sample = len(forms), len(scene.recorder.sample)
-        there = (batches[:sample] >= 0).sum(1) > 1
+    """By what is known of a row from several epochs together."""
+    plays = _plays(scene)
+    memories = _sides(scene, receiver) if scene.classes == 2 else _pages(scene, receiver)
+    for epoch, there, remembered in memories:
         rows = np.nonzero(there & unknown)[0]
         if len(rows) <= 2 * attacks.KNOWN_LABELS:
             continue
-        scores = over_epochs.scores([one[:sample] for one in forms])
-        known = over_epochs.windows([one[:sample] for one in forms])
+        for one in remembered:
+            baseline = partial(_own_columns, scene, receiver, rows, plays[one.once])
+            seen = Seen(one.values.astype(np.float32), there)
+            at = (measure(scene), epoch, seen, rows, one.play, baseline, one.knows, one.quick)
+            yield Attempt(receiver, LABELS, one.attack, *at)
+
+
+# The newest epoch (1 is the first), which rows of the sample are known, and what is made of them.
+Memories = Iterator[tuple[int, NDArray[np.bool_], list[Remembered]]]
+
+
+def _sides(scene: Scene, receiver: str) -> Memories:
+    """Two classes: from each sender, the sides of all gradients of a row."""
+    labels, sample = scene.labels, len(scene.recorder.sample)
+    for sides in scene.recorder.remembered(receiver):
+        batches = sides.batches
+        along, units = sides.along.astype(np.float64), sides.units.astype(np.float64)
+        forms = [one[:sample] for one in over_epochs.scaled(along, units, batches)]
+        there = (batches[:sample] >= 0).sum(1) > 1
 
         def best(seen: Floats, at: NDArray[np.int64]) -> float:
             return over_epochs.by_best_score(seen, labels[at])
 
-        def few(
-            seen: Floats, at: NDArray[np.int64], *, count: int = count, quick: bool = False
-        ) -> float:
-            return over_epochs.by_few_labels(seen, labels[at], count, quick=quick)
+        scores = over_epochs.scores(forms)
+        found = [Remembered(MEMORY, "direction", scores, best, best)]
+        found.append(_few_of(scene, over_epochs.windows(forms), len(forms)))
+        yield batches.shape[1], there, found
 
-        for attack, values, play, quick, once, knows in (
-            (MEMORY, scores, best, best, "direction", ""),
-            (FEW_MEMORY, known, few, partial(few, quick=True), FEW, FEW),
-        ):
-            baseline = partial(_own_columns, scene, receiver, rows, plays[once])
-            seen = Seen(values.astype(np.float32), there)
-            at = ("AUC", epochs, seen, rows, play, baseline, knows, quick)
-            yield Attempt(receiver, LABELS, attack, *at)
+
+def _pages(scene: Scene, receiver: str) -> Memories:
+    """More classes: over each link, the gradients of the epochs that the recorder keeps."""
+    links: dict[tuple[str, str, str], list[tuple[Stream, Seen]]] = {}
+    for stream, seen in scene.recorder.streams_to(receiver):
+        links.setdefault(stream.link, []).append((stream, seen))
+    for pages in links.values():
+        if len(pages) < 2 or not scene.is_new(receiver, pages[-1][1], MEMORY):
+            continue
+        there = np.logical_and.reduce([seen.there for _, seen in pages])
+        forms = over_epochs.together([seen.values for _, seen in pages], there, scene.classes)
+        values, count = np.concatenate(forms, 1), len(forms)
+        once, quick = (_plays(scene, quick=quick)["clusters"] for quick in (False, True))
+        found = [
+            Remembered(
+                CLUSTERS_MEMORY, "clusters", values, _best_of(count, once), _best_of(count, quick)
+            ),
+            _few_of(scene, values, count),
+        ]
+        yield pages[-1][0].epoch + 1, there, found
+
+
+def _few_of(scene: Scene, values: Floats, forms: int) -> Remembered:
+    plays = (_best_of(forms, _few(scene, quick=quick)) for quick in (False, True))
+    return Remembered(FEW_MEMORY, FEW, values, *plays, knows=FEW)
+
+
+def _best_of(forms: int, play: Play) -> Play:
+    """The best of several forms that stand side by side."""
+    return lambda seen, rows: max(play(one, rows) for one in np.split(seen, forms, axis=1))
 
 
 def _with_own_labels(

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable, Mapping
 from statistics import fmean
 
 from colonnade.experiments import markdown
+from colonnade.experiments.audit.defences import DEFENCE
 from colonnade.experiments.audit.findings import ALL_COLUMNS, FEW, Finding
 from colonnade.experiments.audit.present import CONTROLS, grid, success_text
 from colonnade.experiments.audit.run import Audited
 from colonnade.experiments.privacy_grid import spent
 from colonnade.experiments.table import NOTHING, Grid, Summary, measured, short, summarise
 
-DEFENCE = " + "
 BOTH = ("test_accuracy", "test_auc")
 LEAKS = (
     "Of each kind the best attack, over all receivers and all epochs: the range over the seeds, "

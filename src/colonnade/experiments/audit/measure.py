@@ -15,7 +15,7 @@ from colonnade.data import VerticalData, load
 from colonnade.data.loading import Source
 from colonnade.errors import ColonnadeError
 from colonnade.experiments.audit.columns import ATTACKS, column_attempts
-from colonnade.experiments.audit.findings import Finding, RunAudit
+from colonnade.experiments.audit.findings import ALL, Attacks, Finding, RunAudit
 from colonnade.experiments.audit.labels import completions, label_attempts
 from colonnade.experiments.audit.recorder import Recorder
 from colonnade.experiments.audit.scene import Attempt, Scene, best, encodings, first_few
@@ -25,18 +25,21 @@ from colonnade.learning.algorithm import Algorithm
 from colonnade.network import Network, StackedNetwork
 from colonnade.privacy.attacks import KNOWN_LABELS
 
-Chosen = tuple[str, ...]  # names of attacks; none: all
-
-
 Found = tuple[list[Finding], list[str]]  # and sentences about what could not be attacked
 
 
-def record(algorithm: Algorithm, net: Network, seed: int, chosen: Chosen) -> Callable[[], Found]:
+def record(algorithm: Algorithm, net: Network, seed: int, attacks: Attacks) -> Callable[[], Found]:
     """Record the training of an algorithm. The result attacks, when the training is over."""
-    rows, alone = algorithm.data.train.rows, algorithm.epochs_alone
-    binary, full = algorithm.task.classes == 2, cache(lambda one: len(algorithm.labelled_by(one)))
-    remembers = lambda receiver: binary and full(receiver) < rows  # noqa: E731
-    recorder = Recorder(rows, seed, first_few(algorithm), alone=alone, remembers=remembers)
+    rows, binary = algorithm.data.train.rows, algorithm.task.classes == 2
+    full = cache(lambda one: len(algorithm.labelled_by(one)))
+    recorder = Recorder(
+        rows,
+        seed,
+        first_few(algorithm),
+        alone=algorithm.epochs_alone,
+        remembers=lambda receiver: binary and full(receiver) < rows,
+        every_epoch=attacks.every_epoch,
+    )
     untrained = None if algorithm.pooled else encodings(algorithm, recorder.sample)
     net.recorder = recorder
 
@@ -44,17 +47,17 @@ def record(algorithm: Algorithm, net: Network, seed: int, chosen: Chosen) -> Cal
         net.recorder = None
         if algorithm.pooled:
             return [], [POOLED]
-        return findings(Scene(algorithm, recorder, seed, untrained), chosen)
+        return findings(Scene(algorithm, recorder, seed, untrained), attacks)
 
     return attack
 
 
 def recorded(
-    chosen: Chosen, algorithm: Algorithm, net: Network, specs: Sequence[RunSpec], folder: Path
+    attacks: Attacks, algorithm: Algorithm, net: Network, specs: Sequence[RunSpec], folder: Path
 ) -> Callable[[], None]:
     """The same; the result writes the findings of each of these runs."""
     seed = specs[0].seed
-    attack = record(algorithm, net, seed, chosen)
+    attack = record(algorithm, net, seed, attacks)
 
     def write() -> None:
         began = time.perf_counter()
@@ -63,14 +66,14 @@ def recorded(
         for spec in specs:
             name, faults = spec.settings.name, spec.fault.name
             named = [msgspec.structs.replace(one, method=name) for one in found]
-            RunAudit(spec.run, name, faults, seed, took, named, sayings, chosen).write(folder)
+            RunAudit(spec.run, name, faults, seed, took, named, sayings, attacks).write(folder)
 
     return write
 
 
 @one_thread()
 def audit_again(
-    chosen: Chosen,
+    attacks: Attacks,
     run: Path,
     experiment: Experiment,
     specs: Sequence[RunSpec],
@@ -85,7 +88,7 @@ def audit_again(
     data = load(experiment.data, first.seed, source)
     algorithm, net = _built(experiment, first, data)
     net.watch = lambda round: progress(min(1.0, round / algorithm.total_rounds))
-    write = recorded(chosen, algorithm, net, specs, folder)
+    write = recorded(attacks, algorithm, net, specs, folder)
     drive(algorithm.train(net))
     write()
     return [known.get(spec.run) or _untested(spec) for spec in specs]
@@ -95,7 +98,7 @@ def audit_again(
 def audit_run(experiment: Experiment, spec: RunSpec) -> list[Finding]:
     """Train, and attack; nothing is written."""
     algorithm, net = _built(experiment, spec, load(experiment.data, spec.seed))
-    attack = record(algorithm, net, spec.seed, ())
+    attack = record(algorithm, net, spec.seed, ALL)
     drive(algorithm.train(net))
     found, _ = attack()
     return [msgspec.structs.replace(one, method=spec.settings.name) for one in found]
@@ -112,14 +115,14 @@ def _untested(spec: RunSpec) -> Result:
     return Result(spec.settings.name, spec.fault.name, spec.seed, spec.run, {}, {})
 
 
-def findings(scene: Scene, chosen: Chosen = ()) -> Found:
+def findings(scene: Scene, attacks: Attacks) -> Found:
     """The best attempts, and sentences about what could not be attempted."""
-    wanted = lambda one: not chosen or one.attack.split(" on the ")[0] in chosen  # noqa: E731
+    wanted = lambda one: one.attack.split(" on the ")[0] in attacks  # noqa: E731
     labels = best(filter(wanted, _on_labels(scene)), scene)
-    about_columns = not chosen or {*chosen} & {*ATTACKS}
+    about_columns = any(name in attacks for name in ATTACKS)
     columns = list(filter(wanted, column_attempts(scene))) if about_columns else []
     found = [one.finding(scene, "") for one in [*labels, *columns]]
-    return found, [] if chosen else list(_sayings(scene, found))
+    return found, [] if attacks.names else list(_sayings(scene, found))
 
 
 def _on_labels(scene: Scene) -> Iterator[Attempt]:

@@ -2,9 +2,9 @@
 
 The recorder is the hook `Network.recorder`: it is called after every exchange, with what arrived.
 It keeps messages about a sample of the training rows to a few receivers of each group, by sender
-and kind: of epochs 1 to 4, of two epochs in each doubling after that, and of the newest one. So a
-long training needs little more memory and time than a short one. For attackers with a memory it
-keeps one number of each row and epoch (memory.py).
+and kind: of every epoch, or of epochs 1 to 4, of two epochs in each doubling after that, and of the
+newest one. With the latter a long training needs little more memory and time than a short one. For
+attackers with a memory it keeps one number of each row and epoch (memory.py).
 """
 
 from __future__ import annotations
@@ -157,11 +157,13 @@ class Recorder:
         *,
         alone: int = 0,
         remembers: Callable[[str], bool],
+        every_epoch: bool = False,
     ) -> None:
         """`rows`: of the training data. `chosen`: whether what a receiver gets is kept. `alone`:
         epochs at first in which column holders learn without labels. `remembers`: whether a
         receiver is played as an attacker with a memory."""
         self.rows, self.chosen, self.alone, self.remembers = rows, chosen, alone, remembers
+        self.every_epoch = every_epoch
         self._order = np.random.default_rng(seed).permutation(rows)
         self.sample = self._order[: attacks.MOST]
         self._place = np.full(rows, -1)  # in the sample, by row
@@ -210,7 +212,7 @@ class Recorder:
     def _turn(self, lane: Lane, epoch: int) -> Page:
         """A new page; of the pages before, those that are not kept are thrown away."""
         for old in [one for one in lane.pages if one < epoch]:
-            if not kept(old + 1):
+            if not (self.every_epoch or kept(old + 1)):
                 del lane.pages[old]
         lane.pages[epoch] = Page(len(self.sample))
         return lane.pages[epoch]

@@ -17,8 +17,16 @@ from colonnade.data import load
 from colonnade.errors import ColonnadeError, InputError
 from colonnade.experiments.audit import labels
 from colonnade.experiments.audit.columns import ATTACKS
-from colonnade.experiments.audit.findings import Finding, RunAudit, over_seeds, read_audits
-from colonnade.experiments.audit.measure import Chosen, audit_again, recorded
+from colonnade.experiments.audit.defences import with_defences
+from colonnade.experiments.audit.findings import (
+    ALL,
+    Attacks,
+    Finding,
+    RunAudit,
+    over_seeds,
+    read_audits,
+)
+from colonnade.experiments.audit.measure import audit_again, recorded
 from colonnade.experiments.config import Experiment, read_experiment
 from colonnade.experiments.engine import Engine, Observer, Setting
 from colonnade.experiments.explain import read_folder
@@ -44,11 +52,11 @@ def _check_rows(experiment: Experiment, source: str) -> None:
 
 @dataclass(frozen=True)
 class Choice:
-    """Which runs to audit, and by which attacks. None: all methods, all seeds; (): all attacks."""
+    """Which runs to audit, and by which attacks. None: all methods, all seeds."""
 
     method: str | None = None
     seed: int | None = None
-    attacks: Chosen = ()
+    attacks: Attacks = ALL
 
     def of(self, experiment: Experiment, source: str) -> Experiment:
         """The methods and seeds that are chosen, with the first faults."""
@@ -59,9 +67,9 @@ class Choice:
         if self.seed not in (None, *experiment.seeds):
             there = ", ".join(map(str, experiment.seeds))
             raise InputError(f"--seed {self.seed}: {source} has {there}")
-        if self.attacks:
+        if self.attacks.names:
             classes = load(experiment.data, experiment.seeds[0]).classes
-            labels.check(self.attacks, ATTACKS, classes, source)
+            labels.check(self.attacks.names, ATTACKS, classes, source)
         return msgspec.structs.replace(
             experiment,
             methods=tuple(one for one in experiment.methods if self.method in (None, one.name)),
@@ -76,8 +84,8 @@ class Choice:
             told.append(f"Only {self.method} was audited: this says nothing of other methods.")
         if self.seed is not None:
             told.append(f"Only seed {self.seed} was audited: another may be worse.")
-        if self.attacks:
-            made = ", ".join(self.attacks)
+        if self.attacks.names:
+            made = ", ".join(self.attacks.names)
             told.append(f"Only these attacks were made: {made}. Other secrets were not attacked.")
         return told
 
@@ -92,6 +100,7 @@ class Audited:
     results: list[Result]
     failures: Mapping[str, str]  # title of the run → reason
     choice: Choice = Choice()
+    not_made: Sequence[str] = ()  # sentences about defences that do not suit
 
     @property
     def findings(self) -> list[Finding]:
@@ -101,7 +110,7 @@ class Audited:
     @property
     def sayings(self) -> list[str]:
         told = [f"{audit.method}: {text}" for audit in self.audits for text in audit.sayings]
-        return [*self.choice.left_out(), *dict.fromkeys(told)]
+        return [*self.choice.left_out(), *dict.fromkeys(told), *self.not_made]
 
     @property
     def plan(self) -> Plan:
@@ -117,20 +126,24 @@ def audit_file(
     fresh: bool = False,
     observer: Observer,
     source: str,
+    defended: bool = False,
 ) -> Audited:
-    """Run an experiment in a folder of its own, and attack in each run."""
-    chosen = choice.of(experiment, source)
-    if not fresh and any(one.chosen != choice.attacks for one in read_audits(folder).values()):
+    """Run an experiment in a folder of its own, and attack in each run. `defended`: each method is
+    also run with each defence that suits it."""
+    chosen, not_made = choice.of(experiment, source), list[str]()
+    if defended:
+        chosen, not_made = with_defences(chosen)
+    if not fresh and any(one.attacks != choice.attacks for one in read_audits(folder).values()):
         raise InputError(
-            f"{folder}: was audited by other attacks; choose another folder with --out, or start "
-            "over there with --fresh"
+            f"{folder}: was audited by other attacks, or in other epochs; choose another folder "
+            "with --out, or start over there with --fresh"
         )
     work = partial(train_and_test, look=partial(recorded, choice.attacks))
     facts = {"engine": engine, "fresh": fresh, "observer": observer, "source": source}
     done = run_experiment(chosen, folder, work=work, **facts)
     audits = read_audits(folder)
     mine = [audits[result.run] for result in done.results if result.run in audits]
-    return Audited(chosen, folder, mine, done.results, done.failures, choice)
+    return Audited(chosen, folder, mine, done.results, done.failures, choice, not_made)
 
 
 def audit_folder(
@@ -184,7 +197,7 @@ def _wanted(one: Run, experiment: Experiment, chosen: Experiment) -> bool:
 
 
 def _missing(one: Run, known: Mapping[str, RunAudit], choice: Choice) -> bool:
-    return one.name not in known or known[one.name].chosen != choice.attacks
+    return one.name not in known or known[one.name].attacks != choice.attacks
 
 
 def read_run(run: Path) -> Experiment:

@@ -13,11 +13,8 @@ from typing import Any
 from colonnade.algorithms import registry
 from colonnade.common.text import nearest
 from colonnade.common.toml import Table
-from colonnade.data import VerticalData
 from colonnade.errors import InputError
 from colonnade.experiments.config import Experiment
-from colonnade.experiments.run import build
-from colonnade.learning.task import Task
 
 EPOCHS = 40  # of the final training of most methods; those of other methods are in proportion
 COUNTED = ("epochs", "client_epochs", "aggregator_epochs", "owner_epochs", "encoder_epochs")
@@ -114,18 +111,6 @@ def scaled(table: Table, share: float) -> Table:
     """A method with this share of its epochs, at least one. It does all of them."""
     epochs = {key: max(1, round(share * table[key])) for key in COUNTED if key in table}
     return {**table, **epochs, "patience": max(1, max(epochs.values(), default=1))}
-
-
-def reason_against(experiment: Experiment, data: VerticalData) -> str:
-    """Why the only method of an experiment does not suit the data; "" if it does."""
-    [method] = experiment.methods
-    seed = experiment.seeds[0]
-    try:
-        method.check(Task.of(data, seed))
-        build(method, data, seed, delays=experiment.network.delays)
-    except InputError as error:
-        return str(error)
-    return ""
 
 
 def pooled(method: str, experiment: Experiment) -> bool:

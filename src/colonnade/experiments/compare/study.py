@@ -18,7 +18,6 @@ from colonnade.experiments.compare.contenders import (
     EPOCHS,
     Contender,
     contenders,
-    reason_against,
     scaled,
 )
 from colonnade.experiments.compare.search import Found, search
@@ -26,6 +25,7 @@ from colonnade.experiments.compare.source import experiment_of, read_source
 from colonnade.experiments.config import Experiment
 from colonnade.experiments.engine import Engine, NoObserver, Observer
 from colonnade.experiments.markdown import commit_behind
+from colonnade.experiments.run import reason_against
 from colonnade.experiments.runner import Outcome, run_experiment
 
 DOCUMENT = "comparison.json"
@@ -115,7 +115,9 @@ def _suited(
         )
     left_out: dict[str, str] = {}
     for one in entrants:
-        if why := reason_against(make("check", [scaled(one.trials()[0], 1.0)]), data):
+        checked: Experiment = make("check", [scaled(one.trials()[0], 1.0)])
+        delays = checked.network.delays
+        if why := reason_against(checked.methods[0], data, checked.seeds[0], delays):
             if one.name in own:
                 where = f"{source}: methods[{own.index(one.name)}] ({one.name})"
                 raise InputError(f"{where}: {why}")

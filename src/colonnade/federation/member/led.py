@@ -13,6 +13,7 @@ from colonnade.common.results import LedgerRow
 from colonnade.common.text import printable, with_reasons
 from colonnade.errors import ColonnadeError, Unanswerable
 from colonnade.federation.member.answers import Answer, Question, Replies
+from colonnade.federation.member.measuring import cautions
 from colonnade.federation.member.member import FAILED, TESTED_WITHOUT, Member
 from colonnade.federation.member.messages import Account, Call, Line, done_with, place_of, text
 from colonnade.federation.member.record import lines_of
@@ -62,6 +63,8 @@ class LedMember(Member):
             unlabelled = self.algorithm.unlabelled_rounds
             notes += self.about_the_model() + self.attendance.notes(unlabelled)
             notes += self.algorithm.remarks()
+            algorithm = self.algorithm
+            notes += cautions(algorithm.data, algorithm.task.classes, self.party)
             self.report_result(metrics, notes)
         self.state.stage = Stage.ANSWERING
         while not self.once:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from rich.console import Console
@@ -27,6 +27,7 @@ from colonnade.federation.member.own_data import OwnData, read_own
 from colonnade.federation.member.place import place_of
 from colonnade.federation.member.prediction_requests import Predictor
 from colonnade.federation.member.score_requests import Scorer
+from colonnade.federation.member.second_process import hear_of_second, refuse_second
 from colonnade.federation.member.status import StatusLine, end_noted, status
 from colonnade.network.clock import WallClock
 from colonnade.network.quota import Quota
@@ -52,6 +53,7 @@ def join(
         end_noted(party.folder, party.party),
         computing_on(party.federation.method.device),
     ):
+        refuse_second(party)
         if party.needs_alignment:
             party = matched(party, read_own_rows(party), console)
         facts, party, own = found_out(party)
@@ -133,7 +135,11 @@ def _live(
 
 
 def serve(member: Member, transport: ZenohTransport) -> None:
-    transport.serve("status", lambda _, reply: reply(json.dumps(status(member)).encode()))
+    def tell_status(data: bytes, reply: Callable[[bytes], None]) -> None:
+        hear_of_second(member.party, data)
+        reply(json.dumps(status(member)).encode())
+
+    transport.serve("status", tell_status)
     if member.party in member.federation.label_holders or member.post.leader is None:
         transport.serve("predict", lambda data, reply: Predictor(member, reply).begin(data))
         transport.serve("score", lambda data, reply: Scorer(member, reply).begin(data))

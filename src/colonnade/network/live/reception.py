@@ -162,7 +162,7 @@ class Reception:
                 self.post.programs.of(counter).mark_gone(sender, counter)
             return
         if header.kind == BEFORE:
-            self.post.peers[sender].learn_before(Past(counter, header.note))
+            self.post.peers[sender].learn_before(Past(counter, header.note[:NOTE]))
             return
         if header.kind == WEIGHTS:
             self.post.peers[sender].weights = header.note[:NOTE]
