@@ -15,7 +15,7 @@ from colonnade.experiments.config import parse_experiment
 from colonnade.experiments.runner import check
 from colonnade.learning.hidden_labels import LastPoints
 from colonnade.network.faults import Client
-from colonnade.privacy.hiding import ClassPoints, noise
+from colonnade.privacy.hiding import ClassPoints, hidden
 from colonnade.privacy.spec import Hide
 from colonnade.testing import difference, projected, stacked
 
@@ -75,9 +75,10 @@ def test_a_batch_without_a_row_of_the_rare_class_leaves_with_noise() -> None:
     assert torch.equal(now.means[1], before.means[1])
     assert not torch.equal(now.means[0], before.means[0])
     for hide in (Hide(strength=1.0), Hide(how="marvell", strength=1.0)):
-        drawn = torch.randn(4, hide.numbers(2, 3))
-        added = noise(hide, gradient[:4], labels[:4], now, torch.tensor([0.9, 0.1]), drawn)
-        assert (added.norm(dim=1) > 0).all()
+        drawn = torch.randn(4, hide.numbers(2))
+        facts = (labels[:4], now, torch.tensor([0.9, 0.1]))
+        clear = hidden(hide, gradient[:4], *facts, torch.zeros_like(drawn))
+        assert ((hidden(hide, gradient[:4], *facts, drawn) - clear).norm(dim=1) > 0).all()
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,13 @@ from torch import Tensor
 
 from colonnade.common.randomness import SeededRandomness
 from colonnade.common.seeds import numpy_stream
-from colonnade.privacy.hiding import ClassPoints, noise
+from colonnade.privacy.hiding import ClassPoints, hidden
 from colonnade.privacy.marvell import LEAST, amounts, divergence
 from colonnade.privacy.noise import gaussian
 from colonnade.privacy.spec import Hide
 
 ROWS, WIDTH = 40_000, 5
+MARVELL = Hide(how="marvell", strength=3.0)
 
 
 def gradients(classes: int) -> tuple[Tensor, Tensor]:
@@ -27,12 +28,12 @@ def gradients(classes: int) -> tuple[Tensor, Tensor]:
     return points[labels] + (0.2 + 0.2 * labels[:, None]) * around, labels
 
 
-def added(hide: Hide, gradient: Tensor, labels: Tensor) -> Tensor:
+def left(hide: Hide, gradient: Tensor, labels: Tensor) -> Tensor:
     classes = int(labels.max()) + 1
     source = SeededRandomness(numpy_stream(0, "test"))
-    normal = gaussian(source, len(labels), hide.numbers(classes, gradient.shape[1]))
+    normal = gaussian(source, len(labels), hide.numbers(classes))
     points = ClassPoints.of(gradient, labels, classes)
-    return noise(hide, gradient, labels, points, torch.bincount(labels).double(), normal)
+    return hidden(hide, gradient, labels, points, torch.bincount(labels).double(), normal)
 
 
 def test_shaped_noise_varies_as_the_classes_do_and_nowhere_else() -> None:
@@ -41,28 +42,45 @@ def test_shaped_noise_varies_as_the_classes_do_and_nowhere_else() -> None:
     share = torch.bincount(labels) / len(labels)
     means = torch.stack([gradient[labels == c].mean(0) for c in range(3)]) - gradient.mean(0)
     between = (share[:, None] * means).T @ means
-    found = torch.cov(added(Hide(strength=1.0), gradient, labels).T)
-    assert torch.allclose(found, between, atol=0.05)
+    added = left(Hide(strength=1.0), gradient, labels) - left(Hide(strength=0.0), gradient, labels)
+    assert torch.allclose(torch.cov(added.T), between, atol=0.05)
+
+
+@pytest.mark.parametrize(
+    ("hide", "classes"), [(Hide(strength=4.0), 2), (Hide(strength=4.0), 3), (MARVELL, 2)]
+)
+def test_nothing_leaves_in_directions_without_noise(hide: Hide, classes: int) -> None:
+    """There the length of a gradient would tell its class."""
+    gradient, labels = gradients(classes)
+    means = torch.stack([gradient[labels == c].mean(0) for c in range(classes)])
+    told = left(hide, gradient, labels) - means[0]
+    line = torch.linalg.qr((means[1:] - means[0]).T).Q
+    assert (told - told @ line @ line.T).norm(dim=1).max() < 1e-9
+    assert (told @ line).std(0).min() > 0.5, "and in the others there is noise"
+
+
+def test_where_only_one_class_is_known_all_rows_leave_alike() -> None:
+    gradient, labels = gradients(2)
+    gradient, labels = gradient[labels == 0], labels[labels == 0]
+    points = ClassPoints.of(gradient, labels, 2)
+    share, normal = torch.tensor([0.5, 0.5]), torch.ones(len(gradient), 2)
+    for hide in (Hide(strength=4.0), MARVELL):
+        told = hidden(hide, gradient, labels, points, share, normal[:, : hide.numbers(2)])
+        assert torch.allclose(told, points.means[0].expand_as(told))
 
 
 def test_with_max_norm_all_rows_are_as_long_on_average_as_the_longest() -> None:
     gradient, labels = gradients(2)
     gradient = gradient[:2].repeat(ROWS // 2, 1)  # a short row and a long one, many times
-    noisy = gradient + added(Hide(how="max_norm"), gradient, labels)
-    squares = noisy.square().sum(1).view(-1, 2).mean(0)
+    squares = left(Hide(how="max_norm"), gradient, labels).square().sum(1).view(-1, 2).mean(0)
     assert squares == pytest.approx(gradient.square().sum(1).max().expand(2), rel=0.05)
 
 
-def test_marvell_has_the_power_that_was_asked_for_and_makes_the_classes_alike() -> None:
+def test_marvell_has_the_power_that_was_asked_for() -> None:
     gradient, labels = gradients(2)
     apart = gradient[labels == 1].mean(0) - gradient[labels == 0].mean(0)
-    noisy = added(Hide(how="marvell", strength=3.0), gradient, labels)
-    assert float(noisy.square().sum(1).mean()) == pytest.approx(3 * float(apart @ apart), rel=0.05)
-    line = apart / apart.norm()
-    noisy = gradient + noisy
-    rest = noisy - (noisy @ line)[:, None] * line
-    spread = [float(rest[labels == c].var(0).sum()) for c in (0, 1)]
-    assert spread[0] == pytest.approx(spread[1], rel=0.1)  # 4 times as large before
+    added = left(MARVELL, gradient, labels) - left(Hide(strength=0.0), gradient, labels)
+    assert float(added.square().sum(1).mean()) == pytest.approx(3 * float(apart @ apart), rel=0.05)
 
 
 def random_cases() -> list[tuple[float, tuple[float, float], float, int, float]]:

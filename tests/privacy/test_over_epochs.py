@@ -12,7 +12,7 @@ from torch import Tensor
 from colonnade.common.randomness import HashedRandomness
 from colonnade.privacy import attacks
 from colonnade.privacy.attacks import Labels, auc
-from colonnade.privacy.hiding import ClassPoints, noise
+from colonnade.privacy.hiding import ClassPoints, hidden
 from colonnade.privacy.noise import gaussian
 from colonnade.privacy.over_epochs import (
     Floats,
@@ -57,8 +57,8 @@ def told(drawn: Drawn, epochs: int) -> tuple[list[Floats], Labels]:
         for k, rows in enumerate(order.split(BATCH)):
             points = ClassPoints.of(gradient[rows], labels[rows], 2)
             normal = drawn(epoch)[rows]
-            added = noise(Hide(strength=16.0), gradient[rows], labels[rows], points, share, normal)
-            noisy = (gradient[rows] + added).numpy()
+            facts = (labels[rows], points, share, normal)
+            noisy = hidden(Hide(strength=16.0), gradient[rows], *facts).numpy()
             sides[rows, epoch] = noisy @ axis.numpy()
             units[rows, epoch] = sides[rows, epoch] / np.linalg.norm(noisy, axis=1)
             batches[rows, epoch] = epoch * ROWS + k

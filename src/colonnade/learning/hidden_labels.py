@@ -21,7 +21,7 @@ from colonnade.learning.state import Tensors, Value
 from colonnade.network import Network, is_absent
 from colonnade.network.absent import Absent
 from colonnade.network.channel import Channel, Where
-from colonnade.privacy.hiding import ClassPoints, noise
+from colonnade.privacy.hiding import ClassPoints, hidden
 from colonnade.privacy.redrawn import Redrawn
 from colonnade.privacy.spec import Hide
 
@@ -94,8 +94,7 @@ class HiddenLabels:
     def _redrawn(self) -> list[Redrawn]:
         """After `join`, because a restart brings the secret back."""
         task, training = self.algorithm.task, self.algorithm.training
-        told = [getattr(self.algorithm, one.name) for one in self.algorithm.telling_labels]
-        numbers = self.hide.numbers(task.classes, max(channel.widest for channel in told))
+        numbers = self.hide.numbers(task.classes)
         secrets = self.secret.value.cpu().numpy().astype("<u4")
         rows, epochs = task.rows["train"], training.usual
         return [Redrawn(secret.tobytes(), rows, numbers, epochs) for secret in secrets]
@@ -124,7 +123,8 @@ class HiddenLabels:
                 points = ClassPoints.of(gradient, labels, self.algorithm.task.classes)
                 receiver = f"{channel.kind} {channel.dst.parties[0]} {slot}"
                 points = self.points.take(mine, receiver, points)
-                gradient += noise(self.hide, gradient, labels, points, self.share, normal)
+                left = hidden(self.hide, gradient, labels, points, self.share, normal)
+                gradient.copy_(left)
         return noisy, where
 
 

@@ -6,6 +6,10 @@ and `max_norm` are of Li et al., 2022, "Label leakage and protection in two-part
 for two classes the noise that makes their gradients hardest to tell apart for its power, with an
 amount for each class (`marvell.py`); and noise along each gradient itself, by which every row is as
 long, on average, as the longest.
+
+With `shape` and `marvell`, what a gradient has in directions without noise does not leave. It tells
+no class by its direction, but by its length: with noise of 16 times the variance between the
+classes, the length beside the main axis told Credit Card's labels with AUC 0.95.
 """
 
 from __future__ import annotations
@@ -18,6 +22,8 @@ from torch import Tensor
 
 from colonnade.privacy.marvell import amounts
 from colonnade.privacy.spec import Hide
+
+LEAST = 0.05  # of the widest direction between the classes: narrower ones have hardly any noise
 
 
 @dataclass(frozen=True)
@@ -49,26 +55,32 @@ class ClassPoints:
         )
 
 
-def noise(
+def hidden(
     hide: Hide, gradient: Tensor, labels: Tensor, points: ClassPoints, share: Tensor, normal: Tensor
 ) -> Tensor:
-    """What is added to gradients [rows, width] of these labels. `share`: of the training rows, by
-    class; `normal` [rows, `Hide.numbers`]: standard normal numbers."""
+    """What leaves in place of the gradients [rows, width] of these labels. `share`: of the training
+    rows, by class; `normal` [rows, `Hide.numbers`]: standard normal numbers."""
     normal = normal.to(gradient.dtype)
     if hide.how == "max_norm":
-        return along_itself(gradient, normal[:, 0])
+        return gradient + along_itself(gradient, normal[:, 0])
     assert hide.strength is not None
     share = (share * points.known).to(gradient.dtype)
     share = share / share.sum()
-    if hide.how == "shape":
-        return hide.strength**0.5 * shaped(points, share, normal)
-    return by_class(points, share, labels, normal, hide.strength)
-
-
-def shaped(points: ClassPoints, share: Tensor, normal: Tensor) -> Tensor:
-    """Its covariance is that between the classes. [rows, width]"""
     centre = share @ points.means
-    return normal @ (share.sqrt()[:, None] * (points.means - centre))
+    axes = share.sqrt()[:, None] * (points.means - centre)  # [classes, width]
+    flat = centre + (gradient - centre) @ spanned(axes)
+    if hide.how == "shape":
+        return flat + hide.strength**0.5 * normal @ axes
+    return flat + between_two(flat, points, share, labels, normal[:, 0], hide.strength)
+
+
+def spanned(axes: Tensor) -> Tensor:
+    """The projection on the directions in which noise is added, [width, width]. What a gradient has
+    in other directions stays behind: there its length is that of an error without noise, and tells
+    the rarer class."""
+    _, sizes, directions = torch.linalg.svd(axes, full_matrices=False)
+    kept = directions * (sizes > LEAST * sizes.max())[:, None]
+    return kept.T @ kept
 
 
 def along_itself(gradient: Tensor, normal: Tensor) -> Tensor:
@@ -78,18 +90,23 @@ def along_itself(gradient: Tensor, normal: Tensor) -> Tensor:
     return normal[:, None] * lacking * F.normalize(gradient, dim=1)
 
 
-def by_class(
-    points: ClassPoints, share: Tensor, labels: Tensor, normal: Tensor, strength: float
+def between_two(
+    gradient: Tensor,
+    points: ClassPoints,
+    share: Tensor,
+    labels: Tensor,
+    normal: Tensor,
+    strength: float,
 ) -> Tensor:
-    """Marvell's: along the line between the two classes, and around it, as much as is best for each
-    class. [rows, width]"""
-    width, apart = points.means.shape[1], points.means[1] - points.means[0]
-    normal = normal[:, : 1 + width]
+    """Marvell's, for gradients on the line between two classes: as much as is best for each class.
+    [rows, width]"""
+    apart = points.means[1] - points.means[0]
     distance = float(apart.norm())
     if not bool(points.known.all()) or not distance:
-        return torch.zeros_like(normal[:, 1:])
-    found = amounts(float(share[1]), tuple(points.spread.tolist()), distance**2, width, strength)
-    along, around = torch.tensor(found, dtype=normal.dtype).sqrt()  # [classes] each
-    line, rest = apart / distance, normal[:, 1:]
-    rest = rest - (rest @ line)[:, None] * line
-    return along[labels, None] * normal[:, :1] * line + around[labels, None] * rest
+        return torch.zeros_like(gradient)
+    line = apart / distance
+    off = ((gradient - points.means[labels]) @ line).square()
+    here = (off[labels == label] for label in (0, 1))
+    spread = [float(one.mean() if len(one) else points.spread[k]) for k, one in enumerate(here)]
+    along, _ = amounts(float(share[1]), (spread[0], spread[1]), distance**2, 1, strength)
+    return (torch.tensor(along, dtype=normal.dtype).sqrt()[labels] * normal)[:, None] * line

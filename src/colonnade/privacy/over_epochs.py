@@ -12,7 +12,8 @@ apart, so that the sides of each batch are first put on one scale, in three ways
 
 From each of the three the attacker makes one score per row: the sum over the epochs, in which noise
 drawn anew averages out; the last epoch minus the first, and the later half minus the earlier half,
-in which noise that never changes cancels; and the main axes of what changes.
+in which noise that never changes cancels; and the main axes of what changes. Apart from that, noise
+along a few directions leaves the length of a gradient in the others as it is: see `lengths`.
 
 More classes. There is no common scale, so the directions of whole gradients of some epochs are put
 side by side, in two forms; see `together`.
@@ -69,6 +70,20 @@ def _scores_of(sides: Floats) -> Floats:
     change = change - change.mean(0)
     _, axes = np.linalg.eigh(change.T @ change)
     return np.concatenate([np.stack(plain, 1), change @ axes[:, -CHANGES:]], 1)
+
+
+def lengths(beside: Floats, batches: NDArray[np.int64]) -> Floats:
+    """The length beside the main axis by its rank in the batch: the mean over all epochs, and in
+    the first, the middle and the last one. [rows, scores]"""
+    ranks = np.zeros_like(beside)
+    for epoch, (values, which) in enumerate(zip(beside.T, batches.T, strict=True)):
+        order = np.lexsort((values, which))
+        first = np.searchsorted(which[order], which[order])
+        count = np.bincount(which[which >= 0], minlength=which.max(initial=0) + 1)
+        ranks[order, epoch] = (np.arange(len(order)) - first) / count[which[order]]
+    known = _filled(ranks, batches >= 0)
+    epochs = known.shape[1]
+    return np.stack([known.mean(1), *(known[:, k] for k in (0, epochs // 2, epochs - 1))], 1)
 
 
 def by_best_score(seen: Floats, labels: Labels) -> float:

@@ -68,9 +68,9 @@ class Hide(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         elif not 0 <= self.strength < math.inf:
             raise InputError(f"{key} = {self.strength:g}: expected 0 or more")
 
-    def numbers(self, classes: int, width: int) -> int:
+    def numbers(self, classes: int) -> int:
         """The number of normal numbers that the noise of one row is made of."""
-        return {"shape": classes, "marvell": 1 + width, "max_norm": 1}[self.how]
+        return classes if self.how == "shape" else 1
 
 
 class LabelPrivacy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -16,6 +16,7 @@ from colonnade.experiments.audit.scene import GLANCE, Attempt, Baseline, Play, S
 from colonnade.privacy import attacks, over_epochs
 
 MEMORY = "direction, all epochs"
+BESIDE = "norm beside the main axis"
 CLUSTERS_MEMORY = "clusters, all epochs"
 FEW_MEMORY = f"{FEW}, all epochs"
 OWN_LABELS = "its own labels"
@@ -25,6 +26,7 @@ GOALS = {
     "norm": (2, 0),
     "direction": (2, 0),
     MEMORY: (2,),
+    BESIDE: (2,),
     "clusters": (3,),
     CLUSTERS_MEMORY: (3,),
     FEW: (2, 3, 0),
@@ -135,7 +137,9 @@ def _sides(scene: Scene, receiver: str) -> Memories:
             return over_epochs.by_best_score(seen, labels[at])
 
         scores = over_epochs.scores(forms)
+        lengths = over_epochs.lengths(sides.beside[:sample].astype(np.float64), batches[:sample])
         found = [Remembered(MEMORY, "direction", scores, best, best)]
+        found.append(Remembered(BESIDE, "norm", lengths, best, best))
         found.append(_few_of(scene, over_epochs.windows(forms), len(forms)))
         yield batches.shape[1], there, found
 

@@ -1,5 +1,5 @@
 """What attackers with a memory keep of a training: of each row and epoch, the side of the gradient
-along the direction in which those of its batch differ most."""
+along the direction in which those of its batch differ most, and its length beside it."""
 
 from __future__ import annotations
 
@@ -21,11 +21,13 @@ class Sides:
 
     along: NDArray[np.float32]
     units: NDArray[np.float32]  # of gradients of length 1
+    beside: NDArray[np.float32]  # the length of what a gradient has in other directions
     batches: NDArray[np.int64]  # the number of the batch; -1 where nothing came
 
     @classmethod
     def none(cls, *shape: int) -> Sides:
-        return cls(np.zeros(shape, np.float32), np.zeros(shape, np.float32), np.full(shape, -1))
+        zeros = (np.zeros(shape, np.float32) for _ in range(3))
+        return cls(*zeros, np.full(shape, -1))
 
 
 class Memory:
@@ -47,8 +49,11 @@ class Memory:
         [receivers, slots]"""
         told = torch.nan_to_num(told.detach().float())
         side = (told @ self._direction(told)[..., None])[..., 0]
-        unit = side / told.norm(dim=-1).clamp(min=1e-30)
-        sides, units = side.numpy(), unit.numpy()
+        length = told.norm(dim=-1)
+        units = (side / length.clamp(min=1e-30)).numpy()
+        # Where little is left, the difference of two squares is rounding.
+        beside = (length**2 - side**2 - 1e-6 * length**2).clamp(min=0).sqrt().numpy()
+        sides = side.numpy()
         if epoch not in self._epochs:
             self._epochs[epoch] = Sides.none(*came.shape, self.rows)
         known = np.nonzero(self._place[rows] >= 0)[0]
@@ -57,6 +62,7 @@ class Memory:
             one = min(int(k), len(sides) - 1)
             here.along[k, j, at] = sides[one, j, known]
             here.units[k, j, at] = units[one, j, known]
+            here.beside[k, j, at] = beside[one, j, known]
             here.batches[k, j, at] = self._batches
         self._batches += 1
 
@@ -85,7 +91,7 @@ class Memory:
         for j in range(pages[0].along.shape[1]):
             stacked = [
                 np.stack([getattr(page, name)[receiver, j] for page in pages], 1)
-                for name in ("along", "units", "batches")
+                for name in ("along", "units", "beside", "batches")
             ]
             sides = Sides(*stacked)
             if ((sides.batches >= 0).any(0)).sum() > 1:
