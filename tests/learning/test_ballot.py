@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 from colonnade.learning.versions import Ballot
@@ -86,7 +87,7 @@ def restarted(net: Any, score: float = 0.46) -> tuple[int, int | None]:
     calm: Any = Company()
     before.add(calm, (1, 10), 0.95, 0.05)
     before.settle(calm)
-    after.restore(before.facts())
+    after.restore(deepcopy(before.candidates))
     after.add(net, (2, 20), score, 1 - score)
     best, sure = after.settle(net)
     return best.version[1], sure and sure.version[1]

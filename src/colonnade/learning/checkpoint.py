@@ -11,10 +11,11 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 import safetensors
@@ -27,8 +28,12 @@ from colonnade.common.files import replacing
 from colonnade.common.user_code import Source, changes
 from colonnade.errors import ColonnadeError, InputError
 from colonnade.learning.journal import Journal
+from colonnade.learning.training import AT_FIRST
+from colonnade.learning.versions import Candidate
 from colonnade.network import Network
+from colonnade.network.parts import Round
 from colonnade.network.program_counter import ProgramCounter
+from colonnade.network.wire import Count, Step
 
 if TYPE_CHECKING:
     from colonnade.learning.algorithm import Algorithm
@@ -43,6 +48,33 @@ START_OVER = (
 
 
 Writer = Callable[[Callable[[], None]], None]  # runs a job later, in another thread
+Told = TypeVar("Told", bound=msgspec.Struct)
+
+
+class Header(msgspec.Struct):
+    """The facts by which a file of another version of colonnade is recognised."""
+
+    format: int = FORMAT  # parts of versions have none
+
+
+class Facts(msgspec.Struct, kw_only=True):
+    """What a checkpoint holds beside its tensors."""
+
+    format: int = FORMAT
+    rounds: Count  # done
+    of: str  # the fingerprint of the training
+    progress: dict[str, bool | int | float]
+    committed: Round | None
+    taken: dict[str, list[int]] = {}
+    ballot: list[Candidate]
+    also: Any  # a subclass says what it holds
+    programs: list[tuple[list[Step], Count]] = []  # that run side by side, and their rounds
+    code: dict[str, Source] = {}
+    journals: dict[str, tuple[Count, Count]] = {}
+
+    def __post_init__(self) -> None:
+        if lacking := AT_FIRST.keys() - self.progress.keys():
+            raise ValueError(f"progress lacks {', '.join(sorted(lacking))}")
 
 
 class CheckpointError(ColonnadeError):
@@ -74,25 +106,37 @@ def _write(path: Path, whole: dict[str, Tensor], facts: dict[str, Any], durable:
         ) from error
 
 
-def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-    if not path.exists():
-        return None
+@contextmanager
+def _opened(path: Path, kind: type[Told]) -> Iterator[tuple[Any, Told]]:
+    """A file, and its facts; InputError if the file is damaged."""
     try:
         with safetensors.safe_open(path, "pt") as file:  # pyright: ignore[reportPrivateImportUsage]
-            names = list(file.keys())
-            tensors = {name: to_device(file.get_tensor(name)) for name in names}
-            return tensors, json.loads((file.metadata() or {})["facts"])
-    except (OSError, safetensors.SafetensorError, KeyError, ValueError) as error:
+            facts = json.loads((file.metadata() or {})["facts"])
+            if msgspec.convert(facts, Header).format != FORMAT:
+                raise ValueError("it was kept by another version of colonnade")
+            yield file, msgspec.convert(facts, kind)
+    except (
+        OSError,
+        safetensors.SafetensorError,
+        msgspec.ValidationError,
+        KeyError,
+        ValueError,
+    ) as error:
         raise InputError(f"{path}: not a checkpoint ({error}); {START_OVER}") from error
 
 
-def facts_of(path: Path) -> dict[str, Any]:
-    """The facts in a file, without reading its tensors; empty if the file is damaged."""
-    try:
-        with safetensors.safe_open(path, "pt") as file:  # pyright: ignore[reportPrivateImportUsage]
-            return json.loads((file.metadata() or {})["facts"])
-    except (OSError, safetensors.SafetensorError, KeyError, ValueError):
-        return {}
+def read(path: Path, kind: type[Told]) -> tuple[dict[str, Tensor], Told] | None:
+    if not path.exists():
+        return None
+    with _opened(path, kind) as (file, facts):
+        names = list(file.keys())
+        return {name: to_device(file.get_tensor(name)) for name in names}, facts
+
+
+def facts_of(path: Path, kind: type[Told]) -> Told:
+    """The facts in a file, without reading its tensors."""
+    with _opened(path, kind) as (_, facts):
+        return facts
 
 
 def fitting(
@@ -118,33 +162,36 @@ def fitting(
 
 
 class Checkpoint:
-    """The checkpoints of the parties here, in one folder."""
+    """The checkpoints of the parties here, in one folder. `kind`: says what `also` holds."""
 
-    def __init__(self, algorithm: Algorithm, folder: Path) -> None:
-        self.algorithm, self.folder = algorithm, folder
+    def __init__(self, algorithm: Algorithm, folder: Path, kind: type[Facts] = Facts) -> None:
+        self.algorithm, self.folder, self.kind = algorithm, folder, kind
         self.journals: dict[tuple[str, str], Journal] = {}  # by party and state
 
     def path(self, party: str) -> Path:
         return self.folder / f"{party}{SUFFIX}"
 
-    def keep(
-        self, net: Network, rounds: int, also: dict[str, Any], writer: Writer | None = None
-    ) -> None:
+    def keep(self, net: Network, rounds: int, also: Any, writer: Writer | None = None) -> None:
         """Write the state of the parties here, as it is after so many rounds. `also`: further
         facts, which `resume` gives back. `writer`: writes in another thread; without it, the files
         are written before this returns."""
         algorithm, training = self.algorithm, self.algorithm.training
-        facts = {"format": FORMAT, "rounds": rounds, "of": fingerprint(algorithm)}
-        facts |= {"progress": dict(training.progress), "committed": training.committed}
-        facts |= {"taken": dict(training.taken)}
-        facts |= {"ballot": training.ballot.facts(), "also": also}
-        if net.rounds_by_program:  # of programs that run side by side
-            facts["programs"] = [[list(o), done] for o, done in net.rounds_by_program.items()]
-        facts |= {"code": msgspec.to_builtins(algorithm.own_code)}
+        facts = self.kind(
+            rounds=rounds,
+            of=fingerprint(algorithm),
+            progress={**training.progress},
+            committed=training.committed,
+            taken=training.taken,
+            ballot=training.ballot.candidates,
+            also=also,
+            programs=[(list(origin), done) for origin, done in net.rounds_by_program.items()],
+            code=dict(algorithm.own_code),
+        )
+        now = msgspec.to_builtins(facts)  # a copy: the training goes on while it is written
         entries, small = self._entries(net), self._small(net)
         for party, tensors in state(algorithm, net).items():
             mine = tensors | training.versions.tensors(net, party) | small.get(party, {})
-            save = partial(self._save, party, copies(mine), facts, entries.get(party, {}))
+            save = partial(self._save, party, copies(mine), now, entries.get(party, {}))
             save() if writer is None else writer(save)
 
     def _small(self, net: Network) -> dict[str, dict[str, Tensor]]:
@@ -202,27 +249,24 @@ class Checkpoint:
             journal.incomplete = False
             journal.tidy()
 
-    def resume(self, net: Network) -> dict[str, Any] | None:
+    def resume(self, net: Network) -> Any:
         """Restore the state of the parties here, if all of them have a checkpoint. Returns the
         facts that were given to `keep` (`also`); None: nothing was restored."""
         algorithm, folder = self.algorithm, self.folder
         parties = state(algorithm, net)
-        found = {party: read(self.path(party)) for party in parties}
+        found = {party: read(self.path(party), self.kind) for party in parties}
         if not found or any(stored is None for stored in found.values()):
             return None
         kept_by = {party: stored for party, stored in found.items() if stored is not None}
         told = [facts for _, facts in kept_by.values()]
         for facts in told:
-            if facts.get("format") != FORMAT:
-                raise InputError(f"{folder}: was kept by another version of colonnade; use --fresh")
-            code = msgspec.convert(facts.get("code", {}), dict[str, Source])
-            _check_code(folder, code, algorithm)
-        if any(facts["of"] != fingerprint(algorithm) for facts in told):
+            _check_code(folder, facts.code, algorithm)
+        if any(facts.of != fingerprint(algorithm) for facts in told):
             raise InputError(
                 f"{folder}: holds the state of another training, with other settings or data; "
                 "choose another folder, or start over there with --fresh"
             )
-        if any(facts["rounds"] != told[0]["rounds"] for facts in told):
+        if any(facts.rounds != told[0].rounds for facts in told):
             raise InputError(f"{folder}: holds states of different rounds; start over without it")
         for party, (tensors, _) in kept_by.items():
             fit = fitting(self.path(party), "", parties[party], tensors)
@@ -230,28 +274,27 @@ class Checkpoint:
                 for name, value in parties[party].items():
                     value.copy_(fit[name])
         self._restore_declared(net, kept_by)
-        training = algorithm.training
-        training.progress, training.committed = told[0]["progress"], told[0]["committed"]
-        training.taken = told[0].get("taken", {})
+        training, facts = algorithm.training, told[0]
+        training.progress, training.committed = dict(facts.progress), facts.committed
+        training.taken = facts.taken
         training.versions.take_up(net, {party: tensors for party, (tensors, _) in kept_by.items()})
-        training.ballot.restore(told[0]["ballot"])
+        training.ballot.restore(facts.ballot)
         training.frozen = training.committed is not None
-        net.resume_at = sys.maxsize if training.progress["stopped"] else told[0]["rounds"]
-        programs = told[0].get("programs", [])
-        net.rounds_by_program |= {ProgramCounter(origin): done for origin, done in programs}
+        net.resume_at = sys.maxsize if training.progress["stopped"] else facts.rounds
+        net.rounds_by_program |= {ProgramCounter(origin): done for origin, done in facts.programs}
         for _, stack in algorithm.stacks.values():
             stack.resumed()
-        return told[0]["also"]
+        return facts.also
 
     def _restore_declared(
-        self, net: Network, kept_by: dict[str, tuple[dict[str, Tensor], dict[str, Any]]]
+        self, net: Network, kept_by: dict[str, tuple[dict[str, Tensor], Facts]]
     ) -> None:
         for name, (group, one) in self.algorithm.state.items():
             parties = [group.parties[i] for i in net.here(group)]
             if not parties:
                 continue
             if one.large:
-                at = [kept_by[party][1]["journals"].get(name, (0, 0)) for party in parties]
+                at = [kept_by[party][1].journals.get(name, (0, 0)) for party in parties]
                 journals = [self._journal(party, name) for party in parties]
                 entries = [j.read(*where) for j, where in zip(journals, at, strict=True)]
                 found = list(zip(*entries, strict=True))

@@ -36,6 +36,9 @@ ROUNDS = 2000  # what a small data set gets by more epochs
 DECISION = "whether to go on, and which two versions of the model to keep; three numbers per epoch"
 DECIDED = 3  # numbers
 BRIEFLY = 3.0  # seconds that a wait for parties that are away counts for, at least
+# The lowest validation loss so far, epochs without a lower one or a better version; the round whose
+# version is the best; the epoch after which the training was over.
+AT_FIRST: dict[str, float] = {"lowest": 1e300, "waited": 0, "stopped": 0, "best": -1, "over": -1}
 WAITING = "seconds of waiting"  # at the end, for parties that are away; in `Training.progress`
 NO_ROWS = torch.zeros(0, dtype=torch.int64)
 
@@ -92,10 +95,7 @@ class Training:
     def __init__(self, algorithm: Algorithm) -> None:
         self.algorithm = algorithm
         self.watch: Callable[[Point], None] = lambda point: None
-        # The lowest validation loss so far, epochs without a lower one or a better version; the
-        # round whose version is the best; the epoch after which the training was over.
-        self.progress: dict[str, float] = {"lowest": 1e300, "waited": 0}
-        self.progress |= {"stopped": 0, "best": -1, "over": -1}
+        self.progress = dict(AT_FIRST)
         self.taken: dict[str, list[int]] = {}  # the newest steps of programs side by side
         self.paces = Paces()  # of programs side by side
         self.versions = Versions(algorithm)

@@ -13,7 +13,7 @@ import hashlib
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 import torch
@@ -54,6 +54,7 @@ class Versions:
         self.final: Version | None = None  # the part that does not change any more
         self.used: Version | None = None  # the version that the stacks hold, once trained
         self.store: Store | None = None  # None: parts are in memory only
+        self.damaged: list[str] = []  # a remark for each file of a part that cannot be read
         self.trouble = Trouble(log)
 
     def take(self, net: Network, version: Version, *, final: bool = False) -> None:
@@ -69,12 +70,12 @@ class Versions:
         """After a restart: find the parts that are on the disk."""
         if self.store is None:
             return
-        found = self.store.known()
+        found, self.damaged = self.store.known()
         self.parts |= dict.fromkeys(found)
-        self.final = max((v for v, facts in found.items() if facts["final"]), default=None)
+        self.final = max((v for v, facts in found.items() if facts.final), default=None)
         if found:
             newest = found[max(found)]  # newer than the checkpoint
-            self.algorithm.training.ballot.restore(newest["ballot"])
+            self.algorithm.training.ballot.restore(newest.ballot)
 
     def write(self, net: Network) -> None:
         """Write the parts that are not on the disk yet, and announce which parts are kept. If the
@@ -167,6 +168,15 @@ class Versions:
                     members[here.index(party)][what] = value
 
 
+class PartFacts(msgspec.Struct):
+    """What the file of a part holds beside its tensors."""
+
+    of: str  # the fingerprint of the training
+    version: Version
+    final: bool
+    ballot: list[Candidate]
+
+
 class Store:
     """Parts on disk: one file per party and version."""
 
@@ -180,9 +190,9 @@ class Store:
         from colonnade.learning.checkpoint import fingerprint, write
 
         tensors = {f"{n}.{k}": v for n, (m,) in _mine(part) for k, v in m.items()}
-        facts = {"of": fingerprint(self.algorithm), "version": version, "final": final}
-        facts |= {"ballot": self.algorithm.training.ballot.facts()}
-        write(self.path(version), tensors, facts)
+        ballot = self.algorithm.training.ballot.candidates
+        facts = PartFacts(fingerprint(self.algorithm), version, final, ballot)
+        write(self.path(version), tensors, msgspec.to_builtins(facts))
 
     def delete(self, version: Version) -> None:
         try:
@@ -193,7 +203,7 @@ class Store:
     def read(self, version: Version) -> Part:
         from colonnade.learning.checkpoint import fitting, read
 
-        found = read(self.path(version))
+        found = read(self.path(version), PartFacts)
         if found is None:
             raise InputError(f"{self.path(version)}: is gone; start the party again")
         part: Part = {}
@@ -204,19 +214,22 @@ class Store:
                 part[name] = [fitting(self.path(version), name, wanted, mine)]
         return part
 
-    def known(self) -> dict[Version, dict[str, Any]]:
-        """The versions on disk, each with the facts in its file. Files of a training with other
-        settings are left alone."""
+    def known(self) -> tuple[dict[Version, PartFacts], list[str]]:
+        """The versions on disk, each with the facts in its file, and a remark for each file that is
+        damaged. Files of a training with other settings are left alone."""
         from colonnade.learning.checkpoint import facts_of, fingerprint
 
-        found: dict[Version, dict[str, Any]] = {}
+        found, damaged = dict[Version, PartFacts](), list[str]()
         for path in sorted(self.folder.glob(f"{self.party}.*{SUFFIX}")):
-            facts = facts_of(path)
-            if facts.get("of") == fingerprint(self.algorithm):
-                version = msgspec.convert(facts["version"], Version)
-                if self.path(version) == path:
-                    found[version] = facts
-        return found
+            try:
+                facts = facts_of(path, PartFacts)
+            except InputError as error:
+                log.warning("a part of the model is damaged and is not used: %s", error)
+                damaged.append(f"{path.name} is damaged and is not used")
+                continue
+            if facts.of == fingerprint(self.algorithm) and self.path(facts.version) == path:
+                found[facts.version] = facts
+        return found, damaged
 
 
 def _mine(part: Part) -> list[tuple[str, list[dict[str, Tensor]]]]:
@@ -311,13 +324,10 @@ class Ballot:
         most = max(map(count, self.candidates), default=0)
         return self._best([c for c in self.candidates if count(c) == most])
 
-    def facts(self) -> list[dict[str, Any]]:
-        return [msgspec.to_builtins(c) for c in self.candidates]
-
-    def restore(self, facts: Any) -> None:
+    def restore(self, candidates: Iterable[Candidate]) -> None:
         """Add the candidates that an earlier life of this process wrote."""
         known = {one.version: one for one in self.candidates}
-        for one in msgspec.convert(facts, list[Candidate]):
+        for one in candidates:
             one.told = 0.0  # a time of another process
             if one.version not in known:
                 self.candidates.append(one)

@@ -25,7 +25,7 @@ def test_checkpoints_are_as_often_as_their_cost_allows(cost: float, round_takes:
         spent[0] += cost
         moments.append(clock.now / SECOND)
 
-    keeping = Keeping(MagicMock(), Path("nowhere"), MagicMock(), clock, dict)
+    keeping = Keeping(MagicMock(), Path("nowhere"), MagicMock(), clock, MagicMock())
     keeping.net, keeping.checkpoint = MagicMock(), MagicMock(keep=write)
     keeping.stopwatch = lambda: spent[0]
     keeping.begin(keeping.net)

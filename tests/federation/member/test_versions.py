@@ -8,6 +8,7 @@ an epoch ends, before anybody decides anything, and of the encoders whose encodi
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -28,7 +29,7 @@ from colonnade.algorithms.dvfl import DVFL
 from colonnade.algorithms.fedonce import FedOnce
 from colonnade.algorithms.fedvs import FedVS
 from colonnade.common.results import read_ledger, read_results
-from colonnade.errors import InputError
+from colonnade.errors import ColonnadeError, InputError
 from colonnade.experiments.run import build, drive
 from colonnade.federation.agreement.federation import Federation
 from colonnade.federation.agreement.federation_file import parse_federation
@@ -683,23 +684,110 @@ def test_a_label_holder_that_returns_goes_on_with_those_who_returned_as_well(
     hall.tell(story)
 
 
+def content(path: Path) -> tuple[dict[str, Tensor], Any]:
+    """Tensors and facts of a file."""
+    with safetensors.safe_open(path, "pt") as file:  # pyright: ignore[reportPrivateImportUsage]
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        return tensors, json.loads(file.metadata()["facts"])
+
+
 @pytest.mark.parametrize("suffix", [".checkpoint.safetensors", ".part.safetensors"])
 @pytest.mark.parametrize("how", ["missing", "misshapen", "not finite"])
 def test_a_broken_file_is_refused_with_a_sentence(how: str, suffix: str, tmp_path: Path) -> None:
     fed = small("splitnn", 2)
     calm(fed, tmp_path)
     for path in (tmp_path / "client0" / "checkpoints").glob(f"*{suffix}"):
-        with safetensors.safe_open(path, "pt") as file:  # pyright: ignore[reportPrivateImportUsage]
-            facts = file.metadata()
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        tensors, facts = content(path)
         name = min(tensors)
         broken = {"misshapen": tensors[name][:1], "not finite": tensors[name] * torch.nan}
         changed = {**tensors, name: broken.get(how, tensors[name])}
         if how == "missing":
             del changed[name]
-        safetensors.torch.save_file(changed, path, facts)
+        safetensors.torch.save_file(changed, path, {"facts": json.dumps(facts)})
     says = {"missing": "has no tensor", "misshapen": "expected", "not finite": "not finite"}[how]
     with pytest.raises(InputError, match=rf"client0\..*{says}.*--fresh"):
+        calm(fed, tmp_path)
+
+
+def test_a_checkpoint_with_malformed_facts_is_refused_with_a_sentence(tmp_path: Path) -> None:
+    """The sentence names the file, what is wrong, and what to do."""
+    fed = small("splitnn", 2)
+    calm(fed, tmp_path)
+    path = tmp_path / "client0" / "checkpoints" / "client0.checkpoint.safetensors"
+    tensors, facts = content(path)
+    malformed: dict[str, Any] = {
+        "Expected `object`, got `array`": [],
+        "missing required field `rounds`": {},
+        "missing required field `progress`": {k: v for k, v in facts.items() if k != "progress"},
+        "progress lacks best": facts | {"progress": {"stopped": 1}},
+        r"`str` - at `\$\.progress": facts | {"progress": {**facts["progress"], "best": "x"}},
+        r"got `str` - at `\$\.rounds`": facts | {"rounds": "a"},
+        r">= 0 - at `\$\.rounds`": facts | {"rounds": -5},
+        r"field `version` - at `\$\.ballot\[0\]`": facts | {"ballot": [{"a": 1}]},
+        r"got `null` - at `\$\.also`": facts | {"also": None},
+        r"at `\$\.also\.version`": facts | {"also": {**facts["also"], "version": "x"}},
+        r"at `\$\.also\.attendance`": facts | {"also": {**facts["also"], "attendance": [1]}},
+        "kept by another version of colonnade": facts | {"format": 2},
+    }
+    for says, changed in malformed.items():
+        safetensors.torch.save_file(tensors, path, {"facts": json.dumps(changed)})
+        with pytest.raises(InputError, match=rf"{path.name}: .*{says}.*delete it.*--fresh"):
+            calm(fed, tmp_path)
+
+
+def test_a_damaged_part_is_not_used_and_the_party_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A trained party is started again: with a part that was truncated, with parts whose facts are
+    malformed, and at last with the part as it was."""
+    hall = Hall(small("splitnn", 3), tmp_path)
+
+    async def again() -> Any:
+        hall.kill("client1")
+        await hall.clock.sleep_until(hall.clock.now + 2 * SECOND)
+        caplog.clear()
+        hall.start("client1")
+        await hall.clock.sleep_until(hall.clock.now + 5 * SECOND)
+        return await hall.ask()
+
+    async def story() -> None:
+        hall.start(*hall.fed.members)
+        await hall.trained()
+        kept = {p: p.read_bytes() for p in tmp_path.glob("client1/checkpoints/*.part.safetensors")}
+        damages: list[Callable[[Any], Any] | None] = [
+            None,  # truncated
+            lambda facts: [],
+            lambda facts: facts | {"version": "x"},
+            lambda facts: facts | {"ballot": [{"a": 1}]},
+            lambda facts: {key: facts[key] for key in ("of", "version", "final")},
+        ]
+        for damage in damages:
+            for path, data in kept.items():
+                path.write_bytes(data if damage else data[: len(data) // 2])
+                if damage:
+                    tensors, facts = content(path)
+                    malformed = {"facts": json.dumps(damage(facts))}
+                    safetensors.torch.save_file(tensors, path, malformed)
+            assert (await again()).absent == {"client1": "untrained"}
+            remarks = [f"{path.name} is damaged and is not used" for path in sorted(kept)]
+            assert status(hall.members["client1"])["remarks"] == remarks
+            for path in kept:
+                assert f"damaged and is not used: {path}: not a checkpoint" in caplog.text
+            assert f"client1: untrained: {'; '.join(remarks)}" in caplog.text
+        for path, data in kept.items():
+            path.write_bytes(data)
+        assert (await again()).absent == {}
+        assert not status(hall.members["client1"])["remarks"]
+
+    hall.tell(story)
+
+
+def test_a_label_holder_whose_only_part_is_damaged_names_the_file(tmp_path: Path) -> None:
+    fed = small("splitnn", 2)
+    calm(fed, tmp_path)
+    for path in (tmp_path / "server" / "checkpoints").glob("*.part.safetensors"):
+        path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(ColonnadeError, match=r"no version .*; server\..*part.* is damaged"):
         calm(fed, tmp_path)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import msgspec
 
@@ -20,7 +19,7 @@ class Seen(msgspec.Struct):
     last: int = -1  # the last round, from 0
 
 
-class Facts(msgspec.Struct, array_like=True):
+class AttendanceFacts(msgspec.Struct, array_like=True):
     """An attendance as a checkpoint holds it."""
 
     rounds: int
@@ -77,13 +76,11 @@ class Attendance:
         total = self.next - self.begin
         return [_note(self.me, total - self.skipped, total, None)] if self.skipped else []
 
-    def facts(self) -> Any:
-        facts = Facts(self.rounds, self.seen, self.alone, self.next, self.skipped)
-        return msgspec.to_builtins(facts)
+    def facts(self) -> AttendanceFacts:
+        return AttendanceFacts(self.rounds, self.seen, self.alone, self.next, self.skipped)
 
-    def restore(self, facts: Any) -> None:
-        if facts is not None:
-            kept = msgspec.convert(facts, Facts)
+    def restore(self, kept: AttendanceFacts | None) -> None:
+        if kept is not None:
             self.rounds, self.skipped = kept.rounds, kept.skipped
             self.next = kept.next or self.begin + kept.rounds
             self.seen |= {party: one for party, one in kept.seen.items() if party in self.seen}

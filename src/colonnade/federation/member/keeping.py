@@ -9,17 +9,20 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
-from typing import Any
+
+import msgspec
 
 from colonnade.common.trouble import Trouble
+from colonnade.federation.member.attendance import AttendanceFacts
 from colonnade.federation.member.background_writer import BackgroundWriter
 from colonnade.federation.member.record import Record
 from colonnade.learning.algorithm import Algorithm
-from colonnade.learning.checkpoint import Checkpoint, CheckpointError
+from colonnade.learning.checkpoint import Checkpoint, CheckpointError, Facts
 from colonnade.network.clock import SECOND, Clock
 from colonnade.network.live.network import Live
 from colonnade.network.parts import Version
 from colonnade.network.program_counter import END
+from colonnade.network.wire import Count, Step
 
 log = logging.getLogger(__name__)
 
@@ -29,9 +32,23 @@ COST = 0.03  # largest share of the time that checkpoints take
 AGAIN = 2 * SECOND  # between two attempts to write to a full disk
 
 
+class MemberFacts(msgspec.Struct, frozen=True):
+    """What a checkpoint holds of a party beside the algorithm's state."""
+
+    attendance: AttendanceFacts | None = None
+    # Where a message of these parties was left out, by program counter.
+    missed: list[tuple[list[Step], list[str]]] = []
+    generation: Count = 0  # of the leader
+    version: Version | None = None  # of the model in use
+    labels: dict[str, str] = {}  # which rows each label holder has labels of, as it told
+
+
+class CheckpointFacts(Facts, kw_only=True):
+    also: MemberFacts
+
+
 class Keeping:
-    """Writes the files of a party. `facts`: what a checkpoint holds beside the algorithm's
-    state."""
+    """Writes the files of a party."""
 
     def __init__(
         self,
@@ -39,11 +56,11 @@ class Keeping:
         folder: Path,
         record: Record,
         clock: Clock,
-        facts: Callable[[], dict[str, Any]],
+        facts: Callable[[], MemberFacts],
     ) -> None:
         self.algorithm, self.folder, self.record = algorithm, folder, record
         self.clock, self.facts = clock, facts
-        self.checkpoint = Checkpoint(algorithm, folder / "checkpoints")
+        self.checkpoint = Checkpoint(algorithm, folder / "checkpoints", CheckpointFacts)
         self.trained_before = False  # in an earlier life
         self.version: Version | None = None  # of the model in use
         self.saved: Version | None = None  # of the model in the folder
@@ -54,7 +71,7 @@ class Keeping:
         self._costs = deque([0.0], maxlen=9)  # seconds that the last checkpoints took
         self._total = 0.0  # that all of them took
 
-    def resume(self, net: Live) -> dict[str, Any] | None:
+    def resume(self, net: Live) -> MemberFacts | None:
         """Restore the checkpoint, if there is one, and give its facts."""
         self.net = net
         facts = self.checkpoint.resume(net)
@@ -87,7 +104,7 @@ class Keeping:
         if self.background is not None and at_once:
             self.background.wait()
         writer = None if at_once else self.background
-        done, facts = self.net.restart_round(rounds), {**self.facts(), "version": self.version}
+        done, facts = self.net.restart_round(rounds), self.facts()
         written = self.attempt(lambda: self.checkpoint.keep(self.net, done, facts, writer))
         self.attempt(self.record.keep)
         self.write_again()

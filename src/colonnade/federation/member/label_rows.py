@@ -201,7 +201,7 @@ class LabelRows:
         """The parts of the data with all their rows."""
         return {p: getattr(self.algorithm.data, p) for p in PARTS}
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, str]:
         return {party: text(note) for party, note in self.notes.items()}
 
     def restore(self, facts: dict[str, str]) -> None:

@@ -25,7 +25,7 @@ from colonnade.network.live.following import finish
 from colonnade.network.live.messages import CALL
 from colonnade.network.live.network import Live
 from colonnade.network.live.waiting import Rejoin
-from colonnade.network.parts import Parts, Version
+from colonnade.network.parts import Parts
 from colonnade.network.program_counter import END, MAIN, ProgramCounter
 from colonnade.network.quota import Store, weight
 from colonnade.network.wire import WireError, read_note
@@ -79,16 +79,16 @@ class LedMember(Member):
     def choose_version(self) -> None:
         """Choose the committed version that is used from now on: the one that an earlier process of
         this party used, else the best one."""
-        chosen = self.version_before if self.keeping.trained_before else None
-        version = None if chosen is None else msgspec.convert(chosen, Version)
-        if version is None or not self.keeping.use(version):
+        before = self.version_before if self.keeping.trained_before else None
+        if not self.keeping.use(before):
             nothing = Parts()
             have = lambda party, v: (  # noqa: E731
                 self.post.parts if party == self.party else self.post.parts_of.get(party, nothing)
             ).have(v)
             best = self.algorithm.training.ballot.chosen(self.net, have)
             if best is None or not self.keeping.use(best.version):
-                raise ColonnadeError(f"{self.party}: no version of the model was kept to its end")
+                none = f"{self.party}: no version of the model was kept to its end"
+                raise ColonnadeError("; ".join([none, *self.algorithm.training.versions.damaged]))
             self.keeping.keep(END - 1)
         for line in self.about_the_model():
             log.warning("%s: %s", self.party, line)

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from colonnade.errors import Unsuited
 from colonnade.federation.member.answers import Answer, Question
+from colonnade.federation.member.keeping import MemberFacts
 from colonnade.federation.member.label_rows import LabelRows
 from colonnade.federation.member.led import CALLS, LedMember
 from colonnade.federation.member.messages import Account, Call
@@ -23,7 +24,6 @@ from colonnade.network.live.following import finish
 from colonnade.network.live.messages import LABELS
 from colonnade.network.live.network import Live
 from colonnade.network.live.waiting import ASK_EVERY, Rejoin
-from colonnade.network.parts import Version
 from colonnade.network.program_counter import END
 from colonnade.network.quota import weight
 from colonnade.network.wire import WireError, read_note
@@ -77,13 +77,13 @@ class SeveralMember(LedMember):
             return True
         return not self.leaving and all(map(rows.compared, [self.leader, *self.post.present()]))
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> MemberFacts:
         told = {} if self.label_rows is None else self.label_rows.facts()
-        return {**super().facts(), "labels": told}
+        return msgspec.structs.replace(super().facts(), labels=told)
 
-    def restore(self, kept: dict[str, Any]) -> None:
+    def restore(self, kept: MemberFacts) -> None:
         if self.label_rows is not None:
-            self.label_rows.restore(kept.get("labels", {}))
+            self.label_rows.restore(kept.labels)
 
     def resume(self, net: Live) -> None:
         if self.label_rows is not None:
@@ -109,7 +109,7 @@ class SeveralMember(LedMember):
             return
         if self.version is None and self.version_before is not None:
             before, self.version_before = self.version_before, None
-            self.keeping.use(msgspec.convert(before, Version))
+            self.keeping.use(before)
         if self.version is not None:
             self.state.stage = Stage.ANSWERING
         while self.questions:

@@ -11,14 +11,13 @@ import logging
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from colonnade.common.results import Result
 from colonnade.errors import Unsuited
 from colonnade.federation.agreement.alignment_file import ADD, AGAIN
 from colonnade.federation.agreement.federation import Federation
 from colonnade.federation.member.attendance import Attendance
-from colonnade.federation.member.keeping import Keeping
+from colonnade.federation.member.keeping import Keeping, MemberFacts
 from colonnade.federation.member.known_code import KnownCode
 from colonnade.federation.member.meeting import Meeting
 from colonnade.federation.member.messages import Greeting
@@ -92,7 +91,7 @@ class TrainingMember:
         self.state = State(rounds=self.algorithm.total_rounds)
         self.rounds_by_program: dict[ProgramCounter, int] = {}  # of programs side by side
         self.new = False  # without a checkpoint, and before its first round
-        self.version_before: Any = None  # of the model that an earlier process used
+        self.version_before: Version | None = None  # of the model that an earlier process used
         self.generation_before = 0  # of the leader, as an earlier process knew it
         self._seen = Tally(log, first=CHANGES)
         self.leaving = False  # because it cannot work with the others
@@ -162,27 +161,25 @@ class TrainingMember:
             return
         far = "trained already" if self.keeping.trained_before else f"{net.resume_at:,} rounds"
         log.info("%s: going on from its checkpoint: %s", self.party, far)
-        self.attendance.restore(kept.get("attendance"))
-        self.version_before = kept.get("version")
-        self.generation_before = kept.get("generation", 0)
+        self.attendance.restore(kept.attendance)
+        self.version_before, self.generation_before = kept.version, kept.generation
         self.restore(kept)
-        missed = kept.get("missed", [])
-        self.post.missed = {ProgramCounter(o): set(names) for o, names in missed}
+        self.post.missed = {ProgramCounter(o): set(names) for o, names in kept.missed}
         self.state.round = min(net.resume_at, self.state.rounds)
 
-    def restore(self, kept: dict[str, Any]) -> None:
+    def restore(self, kept: MemberFacts) -> None:
         """What a kind of member has among its `facts` beside these."""
         return None
 
-    def facts(self) -> dict[str, Any]:
-        """What a checkpoint holds of this party beside the algorithm's state."""
-        missed = [[list(o), sorted(names)] for o, names in self.post.missed.items()]
-        facts = {"attendance": self.attendance.facts(), "missed": missed}
-        return {**facts, "generation": self.post.generation}
+    def facts(self) -> MemberFacts:
+        missed = [(list(o), sorted(names)) for o, names in self.post.missed.items()]
+        return MemberFacts(self.attendance.facts(), missed, self.post.generation, self.version)
 
     def remarks(self) -> list[str]:
         """What must be known of the training so far; nothing before the data has been read."""
-        return self.algorithm.remarks() if self.state.stage != Stage.STARTING else []
+        if self.state.stage == Stage.STARTING:
+            return []
+        return [*self.algorithm.remarks(), *self.algorithm.training.versions.damaged]
 
     async def afterwards(self) -> None:
         """Once trained: the test, then questions, until it is over."""
@@ -212,10 +209,12 @@ class TrainingMember:
         self.record.paces.before = self.record.seconds - net.now
         self.keeping.begin(net)
         await self.algorithm.train(net)
-        if self.algorithm.training.versions.parts:
+        versions = self.algorithm.training.versions
+        if versions.parts:
             self.keeping.keep(END - 1)
         else:
-            log.warning("%s: untrained: it came too late for a part of the model", self.party)
+            why = "; ".join(versions.damaged) or "it came too late for a part of the model"
+            log.warning("%s: untrained: %s", self.party, why)
 
     def began(self, round: int) -> None:
         if self.new and round >= WINDOW:
