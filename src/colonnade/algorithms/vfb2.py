@@ -42,7 +42,7 @@ class VFB2(Algorithm):
     def build(self, net: Network) -> None:
         unequal = len(set(self.embedding_widths)) > 1  # then a linear layer follows
         width = self.embedding_width if unequal else None
-        self.encoders = self.encoder_stack(net, self.clients, width=width)
+        self.encoders = self.encoder_stack(net, self.clients, width=width, how="sum")
         self.head = self.head_stack(net, self.server, self.embedding_width)
 
     async def train(self, net: Network) -> None:

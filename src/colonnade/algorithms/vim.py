@@ -72,7 +72,8 @@ class VIM(Algorithm):
 
     def build(self, net: Network) -> None:
         s, d_c = self.set, self.task.outputs
-        decay = {"weight_decay": s.weight_decay + 2 * s.beta / s.batch}  # β|θ|², for the mean
+        # β|θ|², for the mean
+        decay: dict[str, Any] = {"weight_decay": s.weight_decay + 2 * s.beta / s.batch}
         same = set(self.embedding_widths) == {self.width}
         linear = None if same else self.width  # where a linear layer must follow
         self.encoders = self.encoder_stack(net, self.clients, width=linear, **decay)

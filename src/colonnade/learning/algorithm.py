@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import msgspec
 import safetensors.torch
@@ -334,14 +334,22 @@ class Algorithm(ABC):
         return stack
 
     def encoder_stack(
-        self, net: Network, clients: Group, *, width: int | None = None, **overrides: Any
+        self,
+        net: Network,
+        clients: Group,
+        *,
+        width: int | None = None,
+        how: Literal["mean", "sum"] = "mean",
+        **overrides: Any,
     ) -> Stack:
         """The clients' encoders, as the settings describe them; with `width`, a linear layer
-        follows that gives all embeddings the same width."""
+        follows that gives all embeddings the same width. `how` embeddings are joined: initial
+        weights of polynomials depend on it."""
         task, spec = self.task, self.set.encoder
+        parties = len(clients) if how == "mean" else 1 / len(clients)
 
         def make(i: int) -> nn.Module:
-            encoder = make_encoder(spec, task.widths[i], task.shapes[i], parties=len(clients))
+            encoder = make_encoder(spec, task.widths[i], task.shapes[i], parties=parties)
             if width is not None:
                 encoder = nn.Sequential(encoder, nn.Linear(self.embedding_widths[i], width))
             return self.clipping(encoder)

@@ -52,10 +52,11 @@ def make_encoder(
     width: int,
     shape: tuple[int, ...],
     hidden: Callable[[], nn.Module] = nn.LeakyReLU,
-    parties: int = 1,
+    parties: float = 1,
 ) -> nn.Module:
     """`spec`: layer widths, "cnn", a `Polynomial`, a factory `width → Module`, or None for the
-    default. `parties`: so many encoders are averaged, where they are polynomials."""
+    default. `parties`: so many encoders are averaged, where they are polynomials; of N that are
+    added, 1/N."""
     if callable(spec):
         return _from_factory("encoder", spec, width)
     if isinstance(spec, Polynomial):

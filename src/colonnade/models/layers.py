@@ -67,7 +67,7 @@ class Powers(nn.Module):
 
 
 def polynomial(
-    inputs: int, outputs: int, degree: int, parties: int = 1, clip: float | None = None
+    inputs: int, outputs: int, degree: int, parties: float = 1, clip: float | None = None
 ) -> nn.Sequential:
     """Linear in the powers of the columns. Its initial weights are √parties times the usual ones,
     so that the mean over the outputs of so many parties has the usual variance."""

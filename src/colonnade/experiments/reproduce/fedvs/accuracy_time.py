@@ -51,8 +51,12 @@ def _part(name: str, size: Size, known: Table) -> Part:
     shared = {**known["method"], **({} if size.scale == "smoke" else {"fixed": ["batch"]})}
     polynomial = known["polynomial"]
     encoder, coded = {"encoder": {**polynomial, "width": 64}}, {**polynomial, **known["bits"]}
+    rate = shared.get("lr", TABLE.settings["all"]["lr"])
+    # A sum moves N² times as far as a mean, by steps of the same size of all encoders.
+    summed = {**encoder, "lr": {"clients": rate / known["data"]["parties"] ** 2, "server": rate}}
+    own = {"FedVS": coded, "VFB2": summed}
     methods = [
-        TABLE.method(size, method, **shared, **(coded if method == "FedVS" else encoder))
+        TABLE.method(size, method, **{**shared, **own.get(method, encoder)})
         for method in TABLE.methods
     ]
     names = numbered(known["data"]["parties"])
