@@ -256,6 +256,29 @@ def test_a_mistake_is_named_at_fit(parameters: dict[str, Any], message: str):
         quick(**parameters).fit(WINE.data, WINE.target)
 
 
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        (
+            {"encoder": lambda width: nn.Linear(width + 1, 3)},
+            r"^encoder: fails for width = \d+: RuntimeError: mat1 and mat2 shapes cannot be",
+        ),
+        (
+            {"head": lambda width, classes: nn.Linear(width + 1, classes)},
+            r"^head: fails for width = \d+, classes = 3: RuntimeError: mat1 and mat2 shapes",
+        ),
+        (
+            {"head": lambda width, classes: nn.Linear(width, classes + 1)},
+            r"^head: for width = \d+, classes = 3, its output is 4 wide, not 3",
+        ),
+        ({"encoder": lambda width: width}, r"^encoder: gives int, expected a torch.nn.Module"),
+    ],
+)
+def test_a_factory_whose_module_does_not_fit_is_named(parameters: dict[str, Any], message: str):
+    with pytest.raises(InputError, match=message):
+        quick(**parameters).fit(WINE.data, WINE.target)
+
+
 def test_a_column_name_given_twice_or_misspelt_is_an_error():
     table = pl.DataFrame(WINE.data, schema=NAMES)
     with pytest.raises(InputError, match="column 'ash' is given to two parties, 'a' and 'b'"):

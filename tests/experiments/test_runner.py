@@ -432,7 +432,6 @@ def test_a_run_imports_nothing_while_its_clock_goes(tmp_path: Path) -> None:
         ("head", nn.Linear(4, 3), r"got a module \(Linear\), expected a factory"),
         ("encoder", lambda: nn.Linear(4, 8), "the factory cannot be called with 1 number"),
         ("head", lambda width: nn.Linear(width, 3), "the factory cannot be called with 2 number"),
-        ("encoder", lambda width: width, "the factory gave int, expected a torch module"),
         ("encoder", 32, "got 32, expected a list of widths"),
         ("head", "wide", "got 'wide', expected a list of widths"),
     ],

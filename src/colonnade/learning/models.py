@@ -14,7 +14,7 @@ from colonnade.common.seeds import seeded
 from colonnade.errors import InputError
 from colonnade.learning.settings import Polynomial
 from colonnade.learning.task import Task
-from colonnade.models.factories import Factory
+from colonnade.models.factories import Factory, Maker
 from colonnade.models.layers import cnn, mlp, output_width, polynomial
 
 CNN_WIDTH = 64
@@ -113,13 +113,8 @@ def _from_factory(key: str, factory: Callable[..., Any], *args: int) -> nn.Modul
             f"{key}: the factory cannot be called with {len(args)} number(s) ({error}); expected "
             f"e.g. {EXAMPLES[key]}"
         ) from None
-    made = factory(*args)
-    if not isinstance(made, nn.Module):
-        raise InputError(
-            f"{key}: the factory gave {type(made).__name__}, expected a torch module; e.g. "
-            f"{EXAMPLES[key]}"
-        )
-    return made
+    maker = factory if isinstance(factory, Maker) else Maker(key, key, factory)
+    return maker(*args)
 
 
 def check_one_width(combine: str, spec: Any, task: Task) -> None:

@@ -1,36 +1,40 @@
-"""Model factories of a user's own that a file names as `"module:name"`.
+"""Model factories of a user's own, and those that a file names as `"module:name"`.
 
 factory = find_factory("encoder", "my_models:Tower", folder)
 factory(30)                        # an nn.Module for 30 columns
 factory.source                     # Source(name="my_models:Tower", sha256="…")
+
+torch takes seconds to import, and is imported when the module of a factory has been found.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
-
-from torch import nn
+from typing import TYPE_CHECKING, Any
 
 from colonnade.common.text import nearest
 from colonnade.common.user_code import FACTORIES, REFERENCE, Source, find_module, sha256_of
 from colonnade.errors import InputError
-from colonnade.models.layers import output_width
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
-class Factory:
-    """Makes models, one per call, and checks each: it must be a module, and its output must have
-    the width that the other parties expect."""
+class Maker:
+    """Makes models, one per call, and checks each: it must be a module that takes its input, and
+    its output must have the width that the other parties expect. Errors begin with `where`."""
 
-    def __init__(self, key: str, source: Source, make: Any) -> None:
-        self.key, self.source, self.make = key, source, make
-        self.__name__ = source.name
-        self.widths: tuple[int, ...] | None = None  # of all encoders, if agreed among parties
+    def __init__(self, key: str, where: str, make: Any) -> None:
+        self.key, self.where, self.make = key, where, make
         self.gives: int | None = None  # the output width that this party's encoder must have
         self.why = ""  # the reason for `gives`, for an error
         self.calls = 0
 
     def __call__(self, *sizes: int) -> nn.Module:
+        from torch import nn
+
+        from colonnade.models.layers import output_width
+
         self.calls += 1
         names = FACTORIES[self.key].split(", ")
         called = ", ".join(f"{name} = {size}" for name, size in zip(names, sizes, strict=True))
@@ -47,7 +51,17 @@ class Factory:
         return module
 
     def wrong(self, what: str) -> InputError:
-        return InputError(f'{self.key} = "{self.source.name}": {what}')
+        return InputError(f"{self.where}: {what}")
+
+
+class Factory(Maker):
+    """A maker that a file names."""
+
+    def __init__(self, key: str, source: Source, make: Any) -> None:
+        super().__init__(key, f'{key} = "{source.name}"', make)
+        self.source = source
+        self.__name__ = source.name
+        self.widths: tuple[int, ...] | None = None  # of all encoders, if agreed among parties
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Factory) and (self.key, self.source) == (other.key, other.source)
@@ -68,6 +82,8 @@ def find_factory(key: str, reference: str, folder: Path | None) -> Factory:
         raise InputError(
             f"{where}: there is no {name!r} in {module.__file__}{nearest(name, names)}"
         )
+    from torch import nn
+
     make, call = getattr(module, name), f"{name}({FACTORIES[key]})"
     if isinstance(make, nn.Module):
         raise InputError(
