@@ -87,6 +87,7 @@ IMPORTS = "from colonnade.learning import Algorithm\n"
         ("import no_such_thing\n", "cannot be imported: ModuleNotFoundError: No module named"),
         ("def broken(:\n", "cannot be imported: SyntaxError"),
         ("raise RuntimeError('not today')\n", "cannot be imported: RuntimeError: not today"),
+        ("raise SystemExit(3)\n", "cannot be imported: SystemExit: 3"),
         ("x = 1\n", "defines no algorithm; expected a subclass of colonnade"),
         (IMPORTS, "defines no algorithm"),
         (IMPORTS + ABSTRACT, "Half: lacks build, predict, train"),
@@ -174,4 +175,14 @@ def test_an_offer_that_cannot_be_used_is_an_error_that_names_it(
 ) -> None:
     offered.append(EntryPoint("mine", value, algorithms.GROUP))
     with pytest.raises(InputError, match=says):
+        registry()
+
+
+def test_an_offer_that_ends_the_process_is_an_error_that_names_it(
+    offered: list[EntryPoint], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "offer_that_exits.py").write_text("raise SystemExit(3)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    offered.append(EntryPoint("mine", "offer_that_exits", algorithms.GROUP))
+    with pytest.raises(InputError, match="offer_that_exits': cannot be imported: SystemExit: 3"):
         registry()

@@ -91,7 +91,7 @@ def installed() -> dict[str, type[Algorithm]]:
         where = f"entry point {entry.name} = {entry.value!r}{package}"
         try:
             value = entry.load()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             reason = f"{type(error).__name__}: {error}"
             raise InputError(
                 f"{where}: cannot be imported: {reason}; mend or uninstall it"

@@ -54,7 +54,7 @@ def find_module(name: str, where: str, folder: Path | None) -> ModuleType:
     importlib.invalidate_caches()
     try:
         module = importlib.import_module(name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}."):
             places = " or ".join(map(str, dict.fromkeys(folders)))
             raise InputError(
