@@ -330,13 +330,38 @@ def test_up_takes_the_models_of_the_party_files_beside_the_federation_file(folde
     file.write_text(tomli_w.dumps(table("splitnn")))
     mine = 'federation = "federation.toml"\nparty = "client1"\nencoder = "my_models:Tower"\n'
     (folder / "client1.toml").write_text(mine)
-    (folder / "client2.toml").write_text("something = 'else'\nencoder = 'my_models:Tower'\n")
     prepare(read_federation(file), file, folder / "out")
     assert read_party(folder / "out" / "client0.toml").models == {}
-    assert read_party(folder / "out" / "client2.toml").models == {}, "not the file of a party"
     party = read_party(folder / "out" / "client1.toml")
     assert party.models == EACH
     assert read_own(party).code["encoder"].name == "my_models:Tower"
+
+
+@pytest.mark.parametrize(
+    ("text", "warning"),
+    [
+        ("encoder = 'my_models:Tower'", 'encoder not used: party is missing, expected "client1"'),
+        (
+            "partty = 'client1'\nencoder = 'my_models:Tower'\nhead = 'my_models:head'",
+            'encoder, head not used: party is missing, expected "client1"',
+        ),
+        (
+            "party = 'client2'\nencoder = 'my_models:Tower'",
+            'encoder not used: party is "client2", expected "client1"',
+        ),
+        ("something = 'else'", None),
+        ("party = 'client2'", None),
+    ],
+)
+def test_up_warns_of_models_in_a_file_that_does_not_say_whose_it_is(
+    folder: Path, text: str, warning: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    file, beside = folder / "federation.toml", folder / "client1.toml"
+    file.write_text(tomli_w.dumps(table("splitnn")))
+    beside.write_text(text)
+    prepare(read_federation(file), file, folder / "out")
+    assert read_party(folder / "out" / "client1.toml").models == {}
+    assert caplog.messages == ([] if warning is None else [f"{beside}: {warning}"])
 
 
 # -- in an experiment ------------------------------------------------------------------------------

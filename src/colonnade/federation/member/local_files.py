@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import socket
 from contextlib import suppress
@@ -22,6 +23,7 @@ from colonnade.federation.keys.identity import Identity
 from colonnade.federation.member.folder import clear
 
 KEYS = "keys"
+log = logging.getLogger(__name__)
 
 
 def prepare(federation: Federation, source: Path, folder: Path) -> None:
@@ -85,6 +87,10 @@ def party_table(federation: Federation, party: str, source: Path) -> Table:
     given = read_toml(beside) if beside.exists() else {}
     if given.get("party") == party:
         table |= _models(given, beside)
+    elif unused := [key for key in FACTORIES if key in given]:
+        why = f'is "{given["party"]}"' if "party" in given else "is missing"
+        names = ", ".join(unused)
+        log.warning('%s: %s not used: party %s, expected "%s"', beside, names, why, party)
     if federation.rows is None or party not in holds:
         return table
     if not beside.exists():
