@@ -61,7 +61,7 @@ def test_the_leakage_table_has_every_method_and_each_defence_beside_its_method(
     names = [method.name for method in experiment.methods]
     assert all(name.partition(DEFENCE)[0] in names for name in names)
     ours = [kind for kind in registry().values() if kind.__module__.startswith("colonnade.")]
-    federated = {kind.name for kind in ours if not kind.pooled}
+    federated = {kind.name for kind in ours if not kind.settings.pooled}
     assert {method.algorithm for method in experiment.methods} == federated - missing
 
 

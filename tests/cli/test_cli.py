@@ -270,6 +270,12 @@ WRONG = {
     "federation-key.toml": FEDERATION.replace("epochs", "epochz"),
     "federation-limit.toml": FEDERATION.replace("3", "0"),
     "federation-algorithm.toml": FEDERATION.replace("splitnn", "splitn"),
+    "no-file.toml": CSV,
+    "no-set.toml": EXPERIMENT.replace("wine", "caltech7"),
+    "no-module.toml": EXPERIMENT + 'encoder = "nope:Tower"\n',
+    "federation-network.toml": FEDERATION + "[network]\nsilence = -1\n",
+    "federation-pooled.toml": FEDERATION.replace("splitnn", "centralised"),
+    "federation-no-file.toml": FEDERATION.replace('dataset = "wine"', 'path = "nofile.npz"'),
     "federation-party.toml": 'federation = "federation-key.toml"\nparty = "client0"\n',
 }
 
@@ -299,6 +305,16 @@ LIGHT = {
     "an unknown key of the federation's method, aligned": (["align", "federation-party.toml"], 2),
     "no party file": (["join", "missing.toml"], 2),
     "a party that is not there": (["predict", "missing.toml"], 2),
+    "data that cannot be read": (["run", "no-file.toml"], 2),
+    "data that cannot be read, audited": (["audit", "no-file.toml"], 2),
+    "a data set that is not there": (["run", "no-set.toml"], 2),
+    "a model whose module is not there": (["run", "no-module.toml"], 2),
+    "a federation's network outside its limits": (["up", "federation-network.toml"], 2),
+    "a method that cannot be federated": (["up", "federation-pooled.toml"], 2),
+    "a federation's data that cannot be read": (["up", "federation-no-file.toml"], 2),
+    "no run to explain": (["explain", "missing"], 2),
+    "no run to audit": (["audit", "missing"], 2),
+    "an empty folder to audit": (["audit", "empty"], 2),
     "no run to report": (["report", "missing"], 2),
 }
 
@@ -308,12 +324,13 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[object]
     """For each of LIGHT, in one process: the exit code, and whether torch was imported by then."""
     folder = tmp_path_factory.mktemp("light")
     (folder / "experiment.toml").write_text(EXPERIMENT)
+    (folder / "empty").mkdir()
     for name, text in WRONG.items():
         (folder / name).write_text(text)
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT_TORCH, json.dumps(LIGHT)],
         cwd=folder,
-        env=os.environ | {"COLUMNS": "80"},
+        env=os.environ | {"COLUMNS": "80", "COLONNADE_DATA": "data"},
         capture_output=True,
         text=True,
         timeout=120,

@@ -167,6 +167,7 @@ def test_an_override_that_makes_no_sense_is_refused(tmp_path: Path, override: st
 
 def test_paths_in_a_file_are_relative_to_the_file(tmp_path: Path) -> None:
     text = GOOD.replace('dataset = "digits"', 'path = "table.csv"\nlabel = "y"')
+    (tmp_path / "table.csv").touch()
     experiment = read_experiment(write(tmp_path, text))
     assert experiment.data.path == str(tmp_path / "table.csv")
     traced = GOOD.replace(

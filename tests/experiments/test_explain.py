@@ -32,7 +32,7 @@ from colonnade.network import Network
 from colonnade.testing import run_projected
 
 DIGITS = load(DataSpec(dataset="digits", parties=4, split="bands", rows=300), 0)
-WITH_PARTIES = [name for name, kind in registry().items() if not kind.pooled]
+WITH_PARTIES = [name for name, kind in registry().items() if not kind.settings.pooled]
 BRIEF = {"dvfl": {"aggregators": 2}, "fedvs": {"missing": "zeros"}}
 
 

@@ -21,7 +21,6 @@ from colonnade.network import Group, Network
 class Centralised(Algorithm):
     name = "centralised"
     settings = CentralisedSettings
-    pooled = True
     takes_partial_rows = True  # what nobody has are average columns
     centre = LabelHolder("owner")
 

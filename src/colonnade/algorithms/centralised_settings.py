@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from colonnade.errors import InputError
 from colonnade.learning import Settings
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 class CentralisedSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`encoder`: widths per client; the layers here are the sums over clients."""
+
+    pooled: ClassVar[bool] = True
 
     def check(self, task: Task) -> None:
         super().check(task)

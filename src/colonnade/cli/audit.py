@@ -12,6 +12,7 @@ from rich.text import Text
 
 from colonnade.cli.experiments import engine_maker, resumable, show_failures, watched
 from colonnade.cli.options import Fresh, Jobs, Json, Out, Set, print_json
+from colonnade.errors import InputError
 
 if TYPE_CHECKING:
     from colonnade.experiments.audit.present import Document
@@ -76,30 +77,25 @@ def audit(
     changes.
     """
     from colonnade.common.results import slug
+    from colonnade.experiments.audit.source import read_file, read_run
+
+    for option, given in (("--set", set_), ("--defences", defences)):
+        if given and run.is_dir():
+            raise InputError(f"{option}: is for an experiment file; a run is audited as it was")
+    # Before the rest, which imports torch.
+    experiment = read_run(run) if run.is_dir() else read_file(run, set_ or [])
+
     from colonnade.experiments.audit.findings import Attacks
-    from colonnade.experiments.audit.run import (
-        Choice,
-        audit_file,
-        audit_folder,
-        read_file,
-        read_run,
-    )
+    from colonnade.experiments.audit.run import Choice, audit_file, audit_folder
 
     attacks = Attacks(tuple(attack or ()), every_epoch)
     choice, make = Choice(method, seed, attacks), engine_maker(jobs)
     console = Console(stderr=as_json)
     if run.is_dir():
-        for option, given in (("--set", set_), ("--defences", defences)):
-            if given:
-                from colonnade.errors import InputError
-
-                raise InputError(f"{option}: is for an experiment file; a run is audited as it was")
-        read_run(run)
         with watched(out or run, console) as bar:
             facts = {"fresh": fresh, "observer": bar}
             done = audit_folder(run, out or run, choice, make(), **facts)
     else:
-        experiment = read_file(run, set_ or [])
         chosen = (method, seed, "defences" if defences else None)
         part = "".join(f"-{slug(str(one))}" for one in chosen if one is not None)
         folder = out or Path("runs") / f"{slug(experiment.name)}-audit{part}"

@@ -112,6 +112,10 @@ def _of_folder(
     map_: MapKind,
     summarise: float | None,
 ) -> Sequence[Explanation]:
+    from colonnade.experiments.config import read_folder
+
+    read_folder(run)  # before the rest, which imports torch
+
     from colonnade.experiments.explain import Ask, explain_folder
     from colonnade.experiments.progress import Bar
 

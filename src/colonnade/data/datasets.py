@@ -22,6 +22,7 @@ from colonnade.common.metric_names import GoalName
 from colonnade.data import tables
 from colonnade.data.catalogue import CATALOGUE, DataSet, OpenML, Split, entry
 from colonnade.data.raw import Array, Raw, from_arrays
+from colonnade.data.spec import DataSpec
 from colonnade.errors import InputError
 
 PATIENCE = 20.0  # seconds without a byte from openml.org before we give up
@@ -59,6 +60,15 @@ def present(name: str) -> bool:
     return known.embedded or _found(known) is not None
 
 
+def check_there(spec: DataSpec) -> None:
+    """Refuse a file that cannot be read, and a data set that is neither present nor can be
+    downloaded. Reads no rows, and imports no torch."""
+    if spec.dataset is None:
+        tables.found(spec)
+    else:
+        _check_obtainable(entry(spec.dataset))
+
+
 def listing() -> list[Listing]:
     return [_listed(known) for known in CATALOGUE.values()]
 
@@ -70,10 +80,8 @@ def load_raw(name: str, goal: GoalName | None = None) -> Raw:
     goal = goal or known.goal
     if known.embedded:
         return _embedded(name, goal)
-    found = _found(known)
-    if found is None:
-        found = (_fetch(known), "")
-    path, note = found
+    _check_obtainable(known)
+    path, note = _found(known) or (_fetch(known), "")
     raw = tables.read_npz(path, name, goal)
     notes = (*raw.notes, *known.notes, *([note] if note else []))
     return replace(raw, notes=notes, cautions=())  # what the labels of a named set are is known
@@ -135,20 +143,29 @@ def _digits(goal: GoalName) -> Raw:
     return replace(from_arrays(arrays, "digits", "digits", goal), pixel_max=16.0)
 
 
-def _fetch(known: DataSet) -> Path:
-    path = data_folder() / known.filename
-    missing = (
+def _check_obtainable(known: DataSet) -> None:
+    if not present(known.name) and known.openml is None:
+        raise InputError(_missing(known))
+
+
+def _missing(known: DataSet) -> str:
+    return (
         f"data.dataset: {known.name!r} is not in the data folder: expected {known.filename} in "
         f"{data_folder()} (COLONNADE_DATA is {os.environ.get('COLONNADE_DATA') or 'not set'}). "
         f"Get it from: {known.where}."
     )
-    if known.openml is None:
-        raise InputError(missing)
+
+
+def _fetch(known: DataSet) -> Path:
+    path = data_folder() / known.filename
+    assert known.openml is not None  # see _check_obtainable
     log.info("%s: downloading from openml.org (data set %d)", known.name, known.openml.id)
     try:
         arrays = _from_openml(known.openml)
     except (OSError, ValueError, http.client.HTTPException) as error:
-        raise InputError(f"{missing} The download from openml.org failed: {error}.") from error
+        raise InputError(
+            f"{_missing(known)} The download from openml.org failed: {error}."
+        ) from error
     try:
         _save(path, arrays)
     except OSError as error:

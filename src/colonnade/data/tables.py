@@ -23,8 +23,7 @@ from colonnade.errors import InputError
 
 def read(spec: DataSpec) -> Raw:
     """The rows of a file; of a table, only the columns that `columns` names, if it is given."""
-    path = Path(spec.path or "").expanduser()
-    changed = stamp(path, spec.sql)
+    path, changed = found(spec)
     if path.suffix.lower() == ".npz":
         return _npz(path, changed, path.stem, spec.goal)
     if spec.label is None:
@@ -33,6 +32,12 @@ def read(spec: DataSpec) -> Raw:
     if spec.columns is not None:
         used = 1 + len({one for held in spec.columns.values() for one in held})
     return _raw(_columns(path, changed, spec.sql, used), path, spec, spec.label)
+
+
+def found(spec: DataSpec) -> tuple[Path, tuple[int, ...]]:
+    """The file, and when it was last changed. Refuses one that cannot be read."""
+    path = Path(spec.path or "").expanduser()
+    return path, stamp(path, spec.sql)
 
 
 def read_npz(path: Path, name: str, goal: GoalName | None = None) -> Raw:

@@ -16,9 +16,11 @@ from colonnade.algorithms import load_plugins, registry
 from colonnade.algorithms.method_table import parse_method, parse_plugins
 from colonnade.common.file_kinds import EXPERIMENT, read_kind
 from colonnade.common.metric_names import OF_CLASSES, OF_NUMBERS, UNBOUNDED
+from colonnade.common.results import CONFIG
 from colonnade.common.text import nearest
 from colonnade.common.toml import Table, convert, known_keys, placed, plain, prefixed, tables
 from colonnade.common.user_code import FACTORIES, Source
+from colonnade.data.datasets import check_there
 from colonnade.data.spec import DataSpec
 from colonnade.errors import InputError
 from colonnade.learning.settings import Settings
@@ -100,13 +102,36 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_experiment(path: Path, overrides: Sequence[str] = ()) -> Experiment:
-    """The experiment in a TOML file, with `key=value` overrides on top."""
+    """The experiment in a TOML file, with `key=value` overrides on top. Data that are not there are
+    refused, and not read."""
     table = read_kind(path, EXPERIMENT)
     experiment = parse_experiment(table, str(path), path.parent, overrides)
     try:
         check_methods(experiment, Settings.check_alone)
+        check_there(experiment.data)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
+    return experiment
+
+
+def read_folder(folder: Path) -> Experiment:
+    """The experiment of an output folder, whose own code is what it was."""
+    path = folder / CONFIG
+    if not path.is_file():
+        raise InputError(f"{folder}: not an output folder (no {CONFIG}); give that of a run")
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: not a resolved experiment file: {error}") from None
+    if "method" in table:
+        raise InputError(
+            f"{folder}: the folder of a real party; give its party file (its label holder's, where "
+            "there is one) while the parties run, or the folder of `colonnade up`"
+        )
+    experiment = parse_experiment(table, str(path))
+    for name, digest in (experiment.sha256 or {}).items():
+        if table.get("sha256", {}).get(name) != digest:
+            raise InputError(f"{folder}: the code of {name} has changed since; run anew")
     return experiment
 
 

@@ -8,7 +8,6 @@ docs/explanation/explanations.md for what each of them means.
 from __future__ import annotations
 
 import time
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,14 +15,13 @@ from pathlib import Path
 import msgspec
 import torch
 
-from colonnade.algorithms import registry
 from colonnade.common.explanations import Explanation, PartyExplanation, read_explanations
 from colonnade.common.processes import one_thread
-from colonnade.common.results import CONFIG, Result, read_results
+from colonnade.common.results import Result, read_results
 from colonnade.common.text import nearest
 from colonnade.data import load
 from colonnade.errors import InputError
-from colonnade.experiments.config import Experiment, parse_experiment
+from colonnade.experiments.config import Experiment, read_folder
 from colonnade.experiments.embedding_map import POINTS, MapKind, points
 from colonnade.experiments.fewer_parties import fewer_parties
 from colonnade.experiments.runner import NoObserver, Observer, grid
@@ -85,27 +83,6 @@ def explain_every_run(folder: Path, ask: Ask, observer: Observer) -> None:
         _explain(folder, experiment, result, ask, observer).write(folder)
 
 
-def read_folder(folder: Path) -> Experiment:
-    """The experiment of an output folder, whose own code is what it was."""
-    path = folder / CONFIG
-    if not path.is_file():
-        raise InputError(f"{folder}: not an output folder (no {CONFIG}); give that of a run")
-    try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: not a resolved experiment file: {error}") from None
-    if "method" in table:
-        raise InputError(
-            f"{folder}: the folder of a real party; give its party file (its label holder's, where "
-            "there is one) while the parties run, or the folder of `colonnade up`"
-        )
-    experiment = parse_experiment(table, str(path))
-    for name, digest in (experiment.sha256 or {}).items():
-        if table.get("sha256", {}).get(name) != digest:
-            raise InputError(f"{folder}: the code of {name} has changed since; run anew")
-    return experiment
-
-
 def _chosen(
     experiment: Experiment, results: Sequence[Result], ask: Ask, folder: Path
 ) -> list[Result]:
@@ -134,7 +111,7 @@ def _chosen(
 
 def _pooled(experiment: Experiment) -> set[str]:
     """The methods with one party only, which there is nobody to compare with."""
-    return {m.name for m in experiment.methods if registry()[m.algorithm].pooled}
+    return {m.name for m in experiment.methods if m.pooled}
 
 
 def _explain(

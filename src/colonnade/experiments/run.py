@@ -233,7 +233,7 @@ def _tested(
     metrics = drive(algorithm.evaluate(net))
     if algorithm.test_curves is not None:
         write_curves(folder, spec.run, algorithm.test_curves)
-    if experiment.summarise and metrics and not algorithm.pooled:
+    if experiment.summarise and metrics and not algorithm.set.pooled:
         from colonnade.experiments.fewer_parties import summaries  # which runs trainings itself
 
         metrics |= summaries(experiment, spec, data, algorithm, net)

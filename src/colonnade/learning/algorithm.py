@@ -81,7 +81,6 @@ class Algorithm(ABC):
     name: ClassVar[str]
     settings: ClassVar[type[Settings]] = Settings
     exchanges: ClassVar[tuple[Exchange, ...]]  # what the class declares, and the decisions
-    pooled: ClassVar[bool] = False  # one party holds all columns
     optional: ClassVar[tuple[str, ...]] = ()  # groups that some settings do without
     led: ClassVar[bool] = True  # by who holds the labels; else all are equal
     outside: ClassVar[tuple[str, ...]] = ()  # groups that only use the model
@@ -230,7 +229,7 @@ class Algorithm(ABC):
 
     def join(self, net: Network, data: VerticalData) -> None:
         """Take the data of the members here and build their models."""
-        self.data = Holding.at(net, data, self.columns, self.labels, pooled=self.pooled)
+        self.data = Holding.at(net, data, self.columns, self.labels, pooled=self.set.pooled)
         locally(self._look_at_labels, self.data.train.y)
         self.build(net)
         self._keep_residuals(net)

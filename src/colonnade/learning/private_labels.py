@@ -38,7 +38,7 @@ class PrivateLabels:
         self.evidence = Value(large=True)  # [label holders here, training rows, classes]
         check_classes(algorithm, KEY)
         check_holders(algorithm, KEY)
-        if algorithm.pooled:
+        if algorithm.set.pooled:
             raise InputError(
                 f"{KEY}: {algorithm.name} has one party, which holds the labels, and nobody to "
                 "hide them from; leave it out"

@@ -108,6 +108,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     # are trained once.
     at_inference: ClassVar[tuple[str, ...]] = ()
     polynomials: ClassVar[bool] = False  # whether encoders may be polynomials
+    pooled: ClassVar[bool] = False  # whether one party holds all columns
     own_head: ClassVar[bool] = True  # whether the label holder has a head that `head` describes
 
     @property

@@ -35,7 +35,9 @@ METHODS: dict[str, dict[str, Any]] = {
     "fedvs": {"missing": "zeros"},  # else a test that too few clients answer in time is none
 }
 LEARN_CLASSES = ("cvfl",)
-FEDERATED = [n for n, kind in registry().items() if not kind.pooled and n not in LEARN_CLASSES]
+FEDERATED = [
+    n for n, kind in registry().items() if not kind.settings.pooled and n not in LEARN_CLASSES
+]
 
 
 def federation(name: str, **data: Any) -> Federation:

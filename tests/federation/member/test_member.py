@@ -41,7 +41,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "dvfl": {"epochs": 3, "aggregators": 2, "client_epochs": 2, "aggregator_epochs": 3},
     "fedonce": {"epochs": 3, "client_epochs": 2},
 }
-FEDERATED = [name for name, kind in registry().items() if not kind.pooled]
+FEDERATED = [name for name, kind in registry().items() if not kind.settings.pooled]
 # Programs side by side have no fixed order; test_several.py and test_versions.py are about these.
 ONE_PROGRAM = [name for name in FEDERATED if not registry()[name].side_by_side]
 

@@ -40,12 +40,12 @@ def record(algorithm: Algorithm, net: Network, seed: int, attacks: Attacks) -> C
         remembers=lambda receiver: binary and full(receiver) < rows,
         every_epoch=attacks.every_epoch,
     )
-    untrained = None if algorithm.pooled else encodings(algorithm, recorder.sample)
+    untrained = None if algorithm.set.pooled else encodings(algorithm, recorder.sample)
     net.recorder = recorder
 
     def attack() -> Found:
         net.recorder = None
-        if algorithm.pooled:
+        if algorithm.set.pooled:
             return [], [POOLED]
         return findings(Scene(algorithm, recorder, seed, untrained), attacks)
 

@@ -10,9 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from colonnade.common.file_kinds import FEDERATION, PARTY
-from colonnade.common.results import CONFIG, Result, read_results
-from colonnade.common.toml import read_toml
+from colonnade.common.results import Result, read_results
 from colonnade.data import load
 from colonnade.errors import ColonnadeError, InputError
 from colonnade.experiments.audit import labels
@@ -27,9 +25,9 @@ from colonnade.experiments.audit.findings import (
     read_audits,
 )
 from colonnade.experiments.audit.measure import audit_again, recorded
-from colonnade.experiments.config import Experiment, read_experiment
+from colonnade.experiments.audit.source import read_run
+from colonnade.experiments.config import Experiment
 from colonnade.experiments.engine import Engine, Observer, Setting
-from colonnade.experiments.explain import read_folder
 from colonnade.experiments.grid import Run, bundles, grid
 from colonnade.experiments.run import train_and_test
 from colonnade.experiments.runner import run_experiment, tell_cautions
@@ -198,26 +196,3 @@ def _wanted(one: Run, experiment: Experiment, chosen: Experiment) -> bool:
 
 def _missing(one: Run, known: Mapping[str, RunAudit], choice: Choice) -> bool:
     return one.name not in known or known[one.name].attacks != choice.attacks
-
-
-def read_run(run: Path) -> Experiment:
-    """The experiment of an output folder; errors say what an audit needs."""
-    several = run.is_dir() and not (run / CONFIG).is_file() and any(run.glob(f"*/{CONFIG}"))
-    if several or ((run / CONFIG).is_file() and "method" in read_toml(run / CONFIG)):
-        raise InputError(f"{run}: {REAL}")
-    return read_folder(run)
-
-
-def read_file(path: Path, overrides: Sequence[str]) -> Experiment:
-    """The same of an experiment file."""
-    if path.is_file() and (PARTY.own() | FEDERATION.own()) & read_toml(path).keys():
-        raise InputError(f"{path}: {REAL}")
-    return read_experiment(path, overrides)
-
-
-REAL = (
-    "belongs to a real federation. An audit plays every receiver, and needs the columns of all "
-    "parties and the labels in one place, which no party of a federation has. Audit a simulation: "
-    "`colonnade audit FILE.toml` takes an experiment file, with the same method and with data that "
-    "may be shown, such as made-up rows of the same kind"
-)

@@ -10,7 +10,6 @@ from importlib import resources
 from itertools import product
 from typing import Any
 
-from colonnade.algorithms import registry
 from colonnade.common.text import nearest
 from colonnade.common.toml import Table
 from colonnade.errors import InputError
@@ -115,5 +114,4 @@ def scaled(table: Table, share: float) -> Table:
 
 def pooled(method: str, experiment: Experiment) -> bool:
     """Whether a method moves all columns to one place: a yardstick, and not a choice."""
-    algorithm = next(one.algorithm for one in experiment.methods if one.name == method)
-    return registry()[algorithm].pooled
+    return next(one.pooled for one in experiment.methods if one.name == method)

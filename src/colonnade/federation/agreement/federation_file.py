@@ -19,6 +19,7 @@ from colonnade.common.file_kinds import FEDERATION, read_kind
 from colonnade.common.toml import Table, convert, placed, prefixed, tables
 from colonnade.common.user_code import FACTORIES, is_reference
 from colonnade.data import DataSpec
+from colonnade.data.datasets import check_there
 from colonnade.errors import InputError
 from colonnade.federation.agreement.federation import Federation, loaded
 from colonnade.federation.agreement.specs import ConnectionSpec, PartySpec, Roles, RowsSpec
@@ -43,28 +44,33 @@ def parse_federation(
 
 def _parse(table: Mapping[str, Any], folder: Path | None) -> Federation:
     FEDERATION.check(table)
-    code, plugins = parse_plugins(table, folder)
+    name = convert(table["name"], str, "name")
     seed = convert(table.get("seed", 0), int, "seed")
     rows = _rows(table["rows"]) if "rows" in table else None
     data = None
     if "data" in table:
         data = placed(convert(table["data"], DataSpec, "data"), folder)
+        check_there(data)
+    network = convert(table.get("network", {}), ConnectionSpec, "network")
+    named = tables(table["parties"], "parties", _party) if "parties" in table else None
+    # Last, because plugins import torch, which takes seconds: errors above come at once.
+    code, plugins = parse_plugins(table, folder)
     method = _method(table["method"])
-    if "parties" in table:
-        parties = tuple(tables(table["parties"], "parties", _party))
+    if named is not None:
+        parties = tuple(named)
         method = _counted(method, table["method"], parties)
     elif data is not None and rows is None:
         parties = _own_parties(method, data, seed)
     else:
         raise InputError("parties: missing; add a [[parties]] table for each party")
     return Federation(
-        name=convert(table["name"], str, "name"),
+        name=name,
         method=method,
         parties=parties,
         seed=seed,
         rows=rows,
         data=data,
-        network=convert(table.get("network", {}), ConnectionSpec, "network"),
+        network=network,
         plugins=plugins,
         code=str(code.resolve()) if plugins and code else None,
     )
@@ -91,7 +97,7 @@ def _method(table: Any) -> Settings:
             )
     method = parse_method(table, "method")
     prefixed("method", method.check_alone)
-    if registry()[method.algorithm].pooled:
+    if method.pooled:
         raise InputError(
             f'method.algorithm = "{method.algorithm}": has all columns at one party, so there is '
             "nothing to federate; it is for experiments"
