@@ -8,6 +8,7 @@ import pytest
 
 from colonnade.errors import InputError
 from colonnade.experiments.audit.findings import Finding, strongest
+from colonnade.experiments.audit.leakage import strongest_of
 from colonnade.experiments.audit.measure import audit_run
 from colonnade.experiments.audit.present import sentence
 from colonnade.experiments.audit.run import Choice
@@ -67,6 +68,16 @@ def test_the_sentence_is_about_what_is_as_good_as_told() -> None:
     other = finding("model completion", 0.99, 0.52, 0.98)  # it had that anyway
     assert strongest([norm, other, direction]) == strongest([direction, norm, other]) == [direction]
     assert strongest([norm, finding("direction", 0.7, 0.52, 0.4)]) == [norm]
+
+
+def test_an_attack_at_chance_is_not_the_headline_beside_one_that_works() -> None:
+    """With few rows of the rarer class chance may be far above 0.5."""
+    works, at_chance = finding("norm", 0.71, 0.51, 0.61), finding("model completion", 0.76, 0.87)
+    little = finding("direction", 0.8, 0.74)
+    for found in ([works, little, at_chance], [at_chance, little, works]):
+        assert strongest(found) == [works]
+        assert strongest_of(found, "SplitNN", lambda one: True) == works
+    assert strongest([at_chance, little]) == [little]
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ def _facts(done: Audited) -> list[str]:
 
 def strongest_of(findings: Iterable[Finding], method: str, kind: Kind) -> Finding | None:
     mine = [one for one in findings if one.method == method and kind(one)]
-    return max(mine, key=lambda one: one.success, default=None)
+    return max(mine, key=lambda one: one.rank, default=None)
 
 
 def summaries(done: Audited) -> list[Summary]:

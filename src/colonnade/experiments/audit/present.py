@@ -120,11 +120,10 @@ def success_text(one: Finding) -> str:
 
 def sentence(one: Finding) -> str:
     """For a reader who knows no statistics."""
-    told = one.success - one.control
     who, secret = one.receiver, "the labels" if one.about_labels else f"the {one.secret}"
-    if told < NOISE:
+    if one.told < NOISE:
         return f"{one.method}: {who} learns nothing of {secret} ({one.attack})."
-    if told < CHANCE:
+    if one.told < CHANCE:
         figures = f"{one.measure} {one.success:.2f}, by chance {one.control:.2f}"
         return f"{one.method}: {who} learns little of {secret} ({one.attack}: {figures})."
     differ = "labels differ" if one.about_labels else "rows differ"
