@@ -175,6 +175,46 @@ def test_ctrl_c_while_the_report_is_written_says_how_to_go_on(place: Path) -> No
 
 
 @pytest.mark.parametrize(
+def test_a_folder_that_was_run_without_audit_is_audited(place: Path) -> None:
+    """With a training as long as it was, also where it stopped at a target."""
+    words = ["file.toml", "--jobs", "1", "--set", "methods.*.epochs=4"]
+    words += ["--set", "target=0.8", "--set", "stop_at_target=true"]
+    assert colonnade("run", *words, "--out", "plain", folder=place).returncode == 0
+    results = (place / "plain" / "results.jsonl").read_bytes()
+    found = []
+    for out in ("plain", "fresh"):
+        done = colonnade("audit", *words, "--out", out, folder=place)
+        assert done.returncode == 0, done.stderr
+        found.append(json.loads((place / out / "audit.json").read_text()))
+    assert found[0] == found[1]
+    assert {one["epoch"] for one in found[0]["findings"]} < {1, 2, 3, 4}, "the target was missed"
+    assert (place / "plain" / "results.jsonl").read_bytes() == results
+
+
+def test_the_attack_on_columns_by_all_epochs_may_be_chosen(place: Path) -> None:
+    words = ["--method", "SplitNN", "--seed", "0", "--set", "methods.*.epochs=2", "--json"]
+    name = "ridge, all epochs"
+    done = colonnade("audit", "file.toml", *words, "--attack", name, "--out", "one", folder=place)
+    assert done.returncode == 0, done.stderr
+    assert {one["attack"] for one in json.loads(done.stdout)["findings"]} == {name}
+
+
+def test_a_damaged_audit_that_was_deleted_is_made_again(place: Path) -> None:
+    folder = shutil.copytree(place / "runs" / "who-audit", place / "damaged")
+    one = folder / "audit" / "splitnn.none.1.json"
+    one.write_text(one.read_text()[:100])
+    words = ["file.toml", "--out", str(folder), "--jobs", "1"]
+    done = colonnade("audit", *words, folder=place)
+    assert done.returncode == 2
+    assert "delete it, and audit the run again" in " ".join(done.stderr.split())
+    one.unlink()
+    with patch.object(measure, "findings", wraps=measure.findings) as attacks:
+        assert colonnade("audit", *words, folder=place).returncode == 0
+    assert attacks.call_count == 1
+    whole = (place / "runs" / "who-audit" / "audit.json").read_bytes()
+    assert (folder / "audit.json").read_bytes() == whole
+
+
     ("words", "said"),
     [
         (["nowhere"], "nowhere"),

@@ -110,7 +110,10 @@ def _built(
     experiment: Experiment, spec: RunSpec, data: VerticalData
 ) -> tuple[Algorithm, StackedNetwork]:
     facts = {"topology": experiment.network.graph, "delays": experiment.network.delays}
-    return build(spec.settings, data, spec.seed, fault=spec.fault, **facts)
+    algorithm, net = build(spec.settings, data, spec.seed, fault=spec.fault, **facts)
+    if experiment.stop_at_target:
+        algorithm.training.target = experiment.target
+    return algorithm, net
 
 
 def _untested(spec: RunSpec) -> Result:
