@@ -80,11 +80,22 @@ def test_every_epoch_may_be_attacked(place: Path) -> None:
 
 def test_each_defence_that_suits_is_tried_and_the_others_are_told(place: Path) -> None:
     words = ["--defences", "--method", "SplitNN", "--seed", "0", "--out", "defended"]
-    done = colonnade("audit", "file.toml", *words, folder=place)
+    done = colonnade("audit", "file.toml", *words, folder=place, COLUMNS="80")
     assert done.returncode == 0, done.stderr
     document = json.loads((place / "defended" / "audit.json").read_text())
-    changed = [one["defence"] for one in document["changes"]]
-    assert changed == [*DEFENCES]
+    changed = {one["defence"]: one for one in document["changes"]}
+    assert [*changed] == [*DEFENCES]
+    sent = {name: one["MB"].split(" → ") for name, one in changed.items()}
+    assert float(sent["int8"][1]) < 0.5 * float(sent["int8"][0])
+    assert sent["noise 0.1"][0] == sent["noise 0.1"][1]
+    assert re.fullmatch(r"– → [\d,]+", changed["noise 0.1"]["ε"])
+    assert changed["label_privacy 1"]["ε"] == "– → 1 of labels"
+    assert changed["int8"]["ε"] == "–"
+    shown = [" ".join(line.split()) for line in done.stdout.splitlines()]
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    assert f"MB {changed['int8']['MB']}" in shown
+    assert "ε – → 1 of labels" in shown
+    assert "ε –" not in shown, "where there is none, nothing is told"
     digits = ["--set", "data.dataset=digits", "--set", "data.parties=4", "--attack", "norm"]
     done = colonnade("audit", "file.toml", *words[:-2], *digits, folder=place)
     assert done.returncode == 2, "norm is for two classes"
@@ -164,17 +175,6 @@ def test_an_interrupted_audit_goes_on_and_trains_only_what_is_missing(place: Pat
     assert (folder / "audit.json").read_bytes() == whole
 
 
-def test_ctrl_c_while_the_report_is_written_says_how_to_go_on(place: Path) -> None:
-    with patch("colonnade.experiments.report.write_report", side_effect=KeyboardInterrupt):
-        done = colonnade("audit", "file.toml", "--jobs", "1", folder=place)
-    assert done.returncode == 1
-    assert (
-        "Stopped; finished runs are kept in runs/who-audit. The same command goes on."
-        in " ".join(done.stdout.split())
-    )
-
-
-@pytest.mark.parametrize(
 def test_a_folder_that_was_run_without_audit_is_audited(place: Path) -> None:
     """With a training as long as it was, also where it stopped at a target."""
     words = ["file.toml", "--jobs", "1", "--set", "methods.*.epochs=4"]
@@ -215,6 +215,17 @@ def test_a_damaged_audit_that_was_deleted_is_made_again(place: Path) -> None:
     assert (folder / "audit.json").read_bytes() == whole
 
 
+def test_ctrl_c_while_the_report_is_written_says_how_to_go_on(place: Path) -> None:
+    with patch("colonnade.experiments.report.write_report", side_effect=KeyboardInterrupt):
+        done = colonnade("audit", "file.toml", "--jobs", "1", folder=place)
+    assert done.returncode == 1
+    assert (
+        "Stopped; finished runs are kept in runs/who-audit. The same command goes on."
+        in " ".join(done.stdout.split())
+    )
+
+
+@pytest.mark.parametrize(
     ("words", "said"),
     [
         (["nowhere"], "nowhere"),

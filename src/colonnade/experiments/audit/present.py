@@ -97,12 +97,13 @@ def narrow_grid(findings: Sequence[Finding], method: str) -> Grid:
 
 
 def narrow_changes(changes: Sequence[Mapping[str, str]], caption: str) -> Grid:
-    """What defences change, for a terminal of 80 columns: figures below method and defence."""
+    """What defences change, for a terminal of 80 columns: figures below method and defence, as far
+    as there are any."""
     rows: list[tuple[str, str]] = []
     for one in changes:
         figures = dict(one)
         rows.append((f"{figures.pop('method')} + {figures.pop('defence')}", ""))
-        rows += [(f"  {name}", figure) for name, figure in figures.items()]
+        rows += [(f"  {name}", text) for name, text in figures.items() if text != NOTHING]
     return Grid(("what the defence changes", "before → after"), tuple(rows), caption)
 
 
