@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from colonnade.data import load
 from colonnade.errors import InputError
-from colonnade.experiments.audit.findings import Finding, strongest
-from colonnade.experiments.audit.measure import audit_run
+from colonnade.experiments.audit.findings import ALL, CHANCE, Finding, strongest
+from colonnade.experiments.audit.leakage import strongest_of
+from colonnade.experiments.audit.measure import ENOUGH, audit_run, record, standard_error
 from colonnade.experiments.audit.present import sentence
+from colonnade.experiments.audit.recorder import Seen, Stream
 from colonnade.experiments.audit.run import Choice
+from colonnade.experiments.audit.scene import stacked
 from colonnade.experiments.config import parse_experiment
 from colonnade.experiments.grid import grid
 from colonnade.experiments.run import build, drive
@@ -23,6 +29,16 @@ def audited(method: dict[str, Any], data: dict[str, Any] | None = None) -> list[
     experiment = parse_experiment(table, "test")
     [run] = grid(experiment)
     return audit_run(experiment, run.spec(experiment))
+
+
+def said_of(data: dict[str, Any], method: dict[str, Any] | None = None) -> list[str]:
+    """The sentences about what could not be attacked, or not well."""
+    method = {"algorithm": "splitnn", "epochs": 2, **(method or {})}
+    experiment = parse_experiment({"name": "test", "data": data, "methods": [method]}, "test")
+    algorithm, net = build(experiment.methods[0], load(experiment.data, 0), 0)
+    attack = record(algorithm, net, 0, ALL)
+    drive(algorithm.train(net))
+    return attack()[1]
 
 
 def best(found: list[Finding], receiver: str, labels: bool) -> Finding:
@@ -67,6 +83,16 @@ def test_the_sentence_is_about_what_is_as_good_as_told() -> None:
     other = finding("model completion", 0.99, 0.52, 0.98)  # it had that anyway
     assert strongest([norm, other, direction]) == strongest([direction, norm, other]) == [direction]
     assert strongest([norm, finding("direction", 0.7, 0.52, 0.4)]) == [norm]
+
+
+def test_an_attack_at_chance_is_not_the_headline_beside_one_that_works() -> None:
+    """With few rows of the rarer class chance may be far above 0.5."""
+    works, at_chance = finding("norm", 0.71, 0.51, 0.61), finding("model completion", 0.76, 0.87)
+    little = finding("direction", 0.8, 0.74)
+    for found in ([works, little, at_chance], [at_chance, little, works]):
+        assert strongest(found) == [works]
+        assert strongest_of(found, "SplitNN", lambda one: True) == works
+    assert strongest([at_chance, little]) == [little]
 
 
 @pytest.mark.parametrize(
@@ -124,6 +150,71 @@ def test_noise_on_encodings_hides_columns() -> None:
     assert best(audited(noisy), "server", False).success < clear.success / 2
 
 
+def test_noise_that_is_drawn_anew_hides_less_from_a_server_that_keeps_all_epochs() -> None:
+    noisy = {"algorithm": "splitnn", "epochs": 8, "noise": {"clip": 1.0, "sigma": 0.3}}
+    data = {"dataset": "breast_cancer", "parties": 2}
+    found = {one.attack: one for one in audited(noisy, data) if not one.about_labels}
+    once, together = found["ridge"], found["ridge, all epochs"]
+    assert together.success > once.success + 0.05
+    assert together.control < 0.05
+    assert together.baseline_of == once.baseline_of == "the mean of each class"
+    assert together.untrained is not None
+
+
+def test_what_is_sent_once_is_not_put_together() -> None:
+    found = {one.attack for one in audited({"algorithm": "fedonce"}) if not one.about_labels}
+    assert found == {"ridge", "network"}
+
+
+def test_of_many_epochs_eight_stand_side_by_side_with_rows_that_came_in_all_of_them() -> None:
+    """And what came once is left out."""
+    streams = []
+    for epoch in range(20):
+        there = np.arange(5) != (2 if epoch == 19 else 4)
+        values = np.where(there[:, None], np.float32(epoch), np.float32(0))
+        streams.append((Stream(epoch, "server", "client0", "encoding"), Seen(values, there)))
+    once = Stream(0, "server", "client1", "encoding"), streams[0][1]
+    [(stream, seen)] = stacked([once, *streams])
+    assert stream == streams[-1][0]
+    assert seen.there.tolist() == [True, True, False, True, False]
+    assert seen.values[0].tolist() == [0, 3, 5, 8, 11, 14, 16, 19]
+    [(_, seen)] = stacked(streams[:3])
+    assert seen.values[0].tolist() == [0, 1, 2]
+
+
+def test_of_a_small_table_nobody_is_told_that_columns_are_safe() -> None:
+    """80 % of these rows are trained on: fewer than are attacked."""
+    said = said_of({"dataset": "breast_cancer", "parties": 2, "rows": 110, "validation": 0.2})
+    assert "Columns were not attacked: that needs 101 rows that a receiver is told about." in said
+    assert not any("Nobody receives" in one for one in said)
+    plenty = said_of({"dataset": "breast_cancer", "parties": 2})
+    assert not any("olumns" in one for one in plenty)
+
+
+def test_few_rows_of_the_rarer_class_are_told(tmp_path: Path) -> None:
+    """One row in forty, and one in three."""
+    for every, told in ((40, True), (3, False)):
+        rows = [f"{k % 7},{k % 5},{int(k % every == 0)}" for k in range(800)]
+        (tmp_path / "table.csv").write_text("\n".join(["a,b,y", *rows]) + "\n")
+        data = {"path": str(tmp_path / "table.csv"), "label": "y"}
+        said = said_of({**data, "columns": {"one": ["a"], "two": ["b"]}})
+        assert any("Fewer than 67 of the attacked rows" in one for one in said) == told
+
+
+def test_enough_rows_are_those_of_which_chance_seldom_looks_like_an_attack() -> None:
+    """Two standard errors of the difference of two AUCs at chance, by trial."""
+    random = np.random.default_rng(0)
+    rare = np.arange(3000) < ENOUGH
+
+    def at_chance() -> float:
+        score = random.normal(size=3000)
+        return float(np.searchsorted(np.sort(score[~rare]), score[rare]).mean() / (~rare).sum())
+
+    values = np.array([at_chance() for _ in range(2000)])
+    assert standard_error(ENOUGH) == pytest.approx(values.std(), rel=0.06)
+    assert 2 * 2**0.5 * standard_error(ENOUGH) == pytest.approx(CHANCE, rel=0.01)
+
+
 def test_nothing_is_audited_where_nothing_is_sent() -> None:
     assert audited({"algorithm": "centralised"}) == []
 
@@ -133,15 +224,13 @@ def test_a_recorder_changes_nothing() -> None:
     experiment = parse_experiment(table, "test")
     spec = grid(experiment)[0].spec(experiment)
     weights = []
-    for record in (False, True):
-        from colonnade.data import load
-
+    for recorded in (False, True):
         algorithm, net = build(spec.settings, load(experiment.data, 0), 0)
         seen: list[str] = []
-        if record:
+        if recorded:
             net.recorder = lambda net, channel, inbox, seen=seen: seen.append(channel.kind)
         drive(algorithm.train(net))
-        assert ("embedding" in seen) == record  # also in programs side by side
+        assert ("embedding" in seen) == recorded  # also in programs side by side
         weights.append(algorithm.tensors(net))
     for party, tensors in weights[0].items():
         assert all(tensors[key].equal(weights[1][party][key]) for key in tensors)

@@ -80,11 +80,22 @@ def test_every_epoch_may_be_attacked(place: Path) -> None:
 
 def test_each_defence_that_suits_is_tried_and_the_others_are_told(place: Path) -> None:
     words = ["--defences", "--method", "SplitNN", "--seed", "0", "--out", "defended"]
-    done = colonnade("audit", "file.toml", *words, folder=place)
+    done = colonnade("audit", "file.toml", *words, folder=place, COLUMNS="80")
     assert done.returncode == 0, done.stderr
     document = json.loads((place / "defended" / "audit.json").read_text())
-    changed = [one["defence"] for one in document["changes"]]
-    assert changed == [*DEFENCES]
+    changed = {one["defence"]: one for one in document["changes"]}
+    assert [*changed] == [*DEFENCES]
+    sent = {name: one["MB"].split(" → ") for name, one in changed.items()}
+    assert float(sent["int8"][1]) < 0.5 * float(sent["int8"][0])
+    assert sent["noise 0.1"][0] == sent["noise 0.1"][1]
+    assert re.fullmatch(r"– → [\d,]+", changed["noise 0.1"]["ε"])
+    assert changed["label_privacy 1"]["ε"] == "– → 1 of labels"
+    assert changed["int8"]["ε"] == "–"
+    shown = [" ".join(line.split()) for line in done.stdout.splitlines()]
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    assert f"MB {changed['int8']['MB']}" in shown
+    assert "ε – → 1 of labels" in shown
+    assert "ε –" not in shown, "where there is none, nothing is told"
     digits = ["--set", "data.dataset=digits", "--set", "data.parties=4", "--attack", "norm"]
     done = colonnade("audit", "file.toml", *words[:-2], *digits, folder=place)
     assert done.returncode == 2, "norm is for two classes"
@@ -160,6 +171,46 @@ def test_an_interrupted_audit_goes_on_and_trains_only_what_is_missing(place: Pat
         done = colonnade("audit", "file.toml", "--out", str(folder), "--jobs", "1", folder=place)
     assert done.returncode == 0, done.stderr
     assert attacks.call_count == 1  # seed 1 of the second method; the third has nothing to attack
+    whole = (place / "runs" / "who-audit" / "audit.json").read_bytes()
+    assert (folder / "audit.json").read_bytes() == whole
+
+
+def test_a_folder_that_was_run_without_audit_is_audited(place: Path) -> None:
+    """With a training as long as it was, also where it stopped at a target."""
+    words = ["file.toml", "--jobs", "1", "--set", "methods.*.epochs=4"]
+    words += ["--set", "target=0.8", "--set", "stop_at_target=true"]
+    assert colonnade("run", *words, "--out", "plain", folder=place).returncode == 0
+    results = (place / "plain" / "results.jsonl").read_bytes()
+    found = []
+    for out in ("plain", "fresh"):
+        done = colonnade("audit", *words, "--out", out, folder=place)
+        assert done.returncode == 0, done.stderr
+        found.append(json.loads((place / out / "audit.json").read_text()))
+    assert found[0] == found[1]
+    assert {one["epoch"] for one in found[0]["findings"]} < {1, 2, 3, 4}, "the target was missed"
+    assert (place / "plain" / "results.jsonl").read_bytes() == results
+
+
+def test_the_attack_on_columns_by_all_epochs_may_be_chosen(place: Path) -> None:
+    words = ["--method", "SplitNN", "--seed", "0", "--set", "methods.*.epochs=2", "--json"]
+    name = "ridge, all epochs"
+    done = colonnade("audit", "file.toml", *words, "--attack", name, "--out", "one", folder=place)
+    assert done.returncode == 0, done.stderr
+    assert {one["attack"] for one in json.loads(done.stdout)["findings"]} == {name}
+
+
+def test_a_damaged_audit_that_was_deleted_is_made_again(place: Path) -> None:
+    folder = shutil.copytree(place / "runs" / "who-audit", place / "damaged")
+    one = folder / "audit" / "splitnn.none.1.json"
+    one.write_text(one.read_text()[:100])
+    words = ["file.toml", "--out", str(folder), "--jobs", "1"]
+    done = colonnade("audit", *words, folder=place)
+    assert done.returncode == 2
+    assert "delete it, and audit the run again" in " ".join(done.stderr.split())
+    one.unlink()
+    with patch.object(measure, "findings", wraps=measure.findings) as attacks:
+        assert colonnade("audit", *words, folder=place).returncode == 0
+    assert attacks.call_count == 1
     whole = (place / "runs" / "who-audit" / "audit.json").read_bytes()
     assert (folder / "audit.json").read_bytes() == whole
 

@@ -11,41 +11,55 @@ from numpy.typing import NDArray
 
 from colonnade.experiments.audit.findings import COLUMNS
 from colonnade.experiments.audit.recorder import Seen, Stream
-from colonnade.experiments.audit.scene import Attempt, Baseline, Floats, Play, Scene, best
+from colonnade.experiments.audit.scene import Attempt, Baseline, Floats, Play, Scene, best, stacked
 from colonnade.privacy import reconstruction
 
 KNOWN = f"{reconstruction.KNOWN_ROWS:.0%} known rows".replace("%", " %")
+LEAST = 5 * reconstruction.LEAST_KNOWN + 1  # rows that are attacked: most of them are not known
 RIDGE, NETWORK = "ridge", "network"
-ATTACKS = (RIDGE, NETWORK)
+MEMORY = f"{RIDGE}, all epochs"
+ATTACKS = (RIDGE, MEMORY, NETWORK)
 ALL = "all clients"
 CLASS_MEANS = "the mean of each class"
 
 
 def column_attempts(scene: Scene) -> list[Attempt]:
-    """Ridge regression in every epoch; a small network, which costs a hundred times as much, in the
-    epoch, and on the link, where ridge regression did best."""
+    """Ridge regression in every epoch, and on several epochs together; a small network, which costs
+    a hundred times as much, in the epoch, and on the link, where ridge regression did best."""
     found = best(_ridge_attempts(scene), scene)
-    return [*found, *(_by_network(scene, one) for one in found)]
+    alone = [one for one in found if not one.attack.startswith(MEMORY)]
+    return [*found, *(_by_network(scene, one) for one in alone)]
+
+
+def is_told(scene: Scene) -> bool:
+    """Whether anybody received anything about single rows of another party's columns, be it too
+    little to attack."""
+    return any(_told(scene, receiver) for receiver in {r for r, _ in scene.recorder.pairs()})
+
+
+def _told(scene: Scene, receiver: str) -> list[tuple[Stream, Seen]]:
+    """What a receiver got from a few of those who hold columns."""
+    senders = scene.some([sender for _, sender in scene.recorder.pairs()])
+    senders -= set(scene.algorithm.labels.parties) - set(scene.clients)
+    return [one for one in scene.recorder.streams_to(receiver) if one[0].sender in senders]
 
 
 def _ridge_attempts(scene: Scene) -> Iterator[Attempt]:
-    pairs = scene.recorder.pairs()
-    receivers, senders = (scene.some([pair[k] for pair in pairs]) for k in range(2))
-    outside = set(scene.algorithm.labels.parties) - set(scene.clients)
-    for receiver in sorted(receivers):
-        for stream, seen in scene.recorder.streams_to(receiver):
-            new = scene.is_new(receiver, seen, COLUMNS)
-            if stream.sender in senders - outside and new:
-                yield from _attempts(scene, stream, seen)
+    for receiver in sorted(scene.some([receiver for receiver, _ in scene.recorder.pairs()])):
+        told = _told(scene, receiver)
+        for attack, streams in ((RIDGE, told), (MEMORY, stacked(told))):
+            for stream, seen in streams:
+                if scene.is_new(receiver, seen, COLUMNS):
+                    yield from _attempts(scene, stream, seen, attack)
 
 
-def _attempts(scene: Scene, stream: Stream, seen: Seen) -> Iterator[Attempt]:
+def _attempts(scene: Scene, stream: Stream, seen: Seen, attack: str) -> Iterator[Attempt]:
     rows = np.nonzero(seen.there)[0]
-    if len(rows) <= 5 * reconstruction.LEAST_KNOWN:
+    if len(rows) < LEAST:
         return
-    owners, attack = [stream.sender], RIDGE
+    owners = [stream.sender]
     if stream.sender == ALL:  # something about all clients, of whom each is somebody
-        owners, attack = [ALL, *scene.clients], f"{RIDGE} on the {stream.kind}"
+        owners, attack = [ALL, *scene.clients], f"{attack} on the {stream.kind}"
     elif stream.sender not in scene.clients:
         owners = [ALL]
     for owner in owners:

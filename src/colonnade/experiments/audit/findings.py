@@ -48,6 +48,11 @@ class Finding(msgspec.Struct, frozen=True):
         return self.secret == LABELS
 
     @property
+    def told(self) -> float:
+        """Above what chance gives."""
+        return self.success - self.control
+
+    @property
     def gain(self) -> float:
         """What the attacker has from what it received."""
         return self.success - max(self.control, self.baseline or 0.0)
@@ -56,6 +61,13 @@ class Finding(msgspec.Struct, frozen=True):
     def exposed(self) -> bool:
         """Whether the secret is as good as told, and the receiver did not have it anyway."""
         return self.success >= EXPOSED[self.measure] and self.gain > CHANCE / 2
+
+    @property
+    def rank(self) -> tuple[float, ...]:
+        """Higher is worse for whoever holds the secret. What chance gives comes first: an attack
+        that is at chance tells nothing, however high its figure is with few rows of one class."""
+        certainty = (self.told >= NOISE) + (self.told >= CHANCE)
+        return certainty, self.exposed, self.success, self.gain
 
 
 class Attacks(msgspec.Struct, frozen=True):
@@ -119,10 +131,10 @@ def _worst(found: list[Finding]) -> Finding:
 
 
 def strongest(findings: Sequence[Finding]) -> list[Finding]:
-    """Of each method and secret, the worst: what is as good as told, then what does best, then what
-    the attacker did not have anyway."""
+    """Of each method and secret, the worst by rank: what is above chance, then what is as good as
+    told, then what does best, then what the attacker did not have anyway."""
     best: dict[tuple[str, bool], Finding] = {}
-    for one in sorted(findings, key=lambda one: (one.exposed, one.success, one.gain)):
+    for one in sorted(findings, key=lambda one: one.rank):
         best[one.method, one.about_labels] = one
     order = dict.fromkeys((one.method, one.about_labels) for one in findings)
     return [best[key] for key in order]

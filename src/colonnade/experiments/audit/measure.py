@@ -5,17 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
+from math import ceil, sqrt
 from pathlib import Path
 
 import msgspec
+import numpy as np
 
 from colonnade.common.processes import one_thread
 from colonnade.common.results import Result, read_results
 from colonnade.data import VerticalData, load
 from colonnade.data.loading import Source
 from colonnade.errors import ColonnadeError
-from colonnade.experiments.audit.columns import ATTACKS, column_attempts
-from colonnade.experiments.audit.findings import ALL, Attacks, Finding, RunAudit
+from colonnade.experiments.audit.columns import ATTACKS, LEAST, column_attempts, is_told
+from colonnade.experiments.audit.findings import ALL, CHANCE, Attacks, Finding, RunAudit
 from colonnade.experiments.audit.labels import completions, label_attempts
 from colonnade.experiments.audit.recorder import Recorder
 from colonnade.experiments.audit.scene import Attempt, Scene, best, encodings, first_few
@@ -108,7 +110,10 @@ def _built(
     experiment: Experiment, spec: RunSpec, data: VerticalData
 ) -> tuple[Algorithm, StackedNetwork]:
     facts = {"topology": experiment.network.graph, "delays": experiment.network.delays}
-    return build(spec.settings, data, spec.seed, fault=spec.fault, **facts)
+    algorithm, net = build(spec.settings, data, spec.seed, fault=spec.fault, **facts)
+    if experiment.stop_at_target:
+        algorithm.training.target = experiment.target
+    return algorithm, net
 
 
 def _untested(spec: RunSpec) -> Result:
@@ -122,7 +127,9 @@ def findings(scene: Scene, attacks: Attacks) -> Found:
     about_columns = any(name in attacks for name in ATTACKS)
     columns = list(filter(wanted, column_attempts(scene))) if about_columns else []
     found = [one.finding(scene, "") for one in [*labels, *columns]]
-    return found, [] if attacks.names else list(_sayings(scene, found))
+    sayings = [] if attacks.names else list(_sayings(scene, found))
+    rarest = min((_rarer(scene, one) for one in labels), default=ENOUGH)
+    return found, [*sayings, FEW_OF_A_CLASS] if rarest < ENOUGH else sayings
 
 
 def _on_labels(scene: Scene) -> Iterator[Attempt]:
@@ -130,6 +137,29 @@ def _on_labels(scene: Scene) -> Iterator[Attempt]:
     yield from completions(scene)
 
 
+def standard_error(rows: int) -> float:
+    """Of an AUC at chance, with so many rows of one class and many more of the other (Hanley and
+    McNeil, 1982, "The meaning and use of the area under a receiver operating characteristic (ROC)
+    curve")."""
+    return 1 / sqrt(12 * rows)
+
+
+def _rarer(scene: Scene, attempt: Attempt) -> int:
+    """Rows of the rarer of two classes that an attempt on labels is measured on."""
+    if scene.classes != 2:
+        return ENOUGH
+    return int(np.bincount(scene.labels[attempt.rows], minlength=2).min())
+
+
+# Rows of the rarer class from which on two standard errors of the difference between an attack and
+# its control, each √2 of that of one AUC, are at most CHANCE.
+ENOUGH = ceil(8 / (12 * CHANCE**2))
+FEW_OF_A_CLASS = (
+    f"Fewer than {ENOUGH} of the attacked rows have the rarer label, so that figures of labels are "
+    f"uncertain: an attack that tells nothing may be {CHANCE:g} above its control, or below. "
+    "(The standard error of an AUC at chance is 1/√(12 n) with n such rows: "
+    f"{standard_error(10):.2f} with 10, {standard_error(ENOUGH):.2f} with {ENOUGH}.)"
+)
 POOLED = "One party holds all columns, so that nothing is sent."
 
 
@@ -137,12 +167,17 @@ def _sayings(scene: Scene, found: Sequence[Finding]) -> Iterator[str]:
     receivers = {receiver for receiver, _ in scene.recorder.pairs()}
     if all(scene.labelled_by(receiver).all() for receiver in receivers):
         yield "Whoever is sent anything about single rows holds all labels anyway."
-    elif scene.recorder.rows <= 2 * KNOWN_LABELS:
-        yield f"Labels are attacked from {2 * KNOWN_LABELS + 1} training rows on."
+    elif not any(one.about_labels for one in found):
+        least = 2 * KNOWN_LABELS + 1
+        yield f"Labels were not attacked: that needs {least} rows whose labels a receiver lacks."
     elif not scene.classes:
         yield (
             "The label is a number: clusters are not attacked, because there are no classes; "
             "norm and direction are compared with the number."
         )
-    if not any(not one.about_labels for one in found):
-        yield "Nobody receives anything about single rows of another party's columns."
+    if all(one.about_labels for one in found):
+        if is_told(scene):
+            needed = f"{LEAST} rows that a receiver is told about"
+            yield f"Columns were not attacked: that needs {needed}."
+        else:
+            yield "Nobody receives anything about single rows of another party's columns."

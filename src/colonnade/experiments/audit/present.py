@@ -97,12 +97,13 @@ def narrow_grid(findings: Sequence[Finding], method: str) -> Grid:
 
 
 def narrow_changes(changes: Sequence[Mapping[str, str]], caption: str) -> Grid:
-    """What defences change, for a terminal of 80 columns: figures below method and defence."""
+    """What defences change, for a terminal of 80 columns: figures below method and defence, as far
+    as there are any."""
     rows: list[tuple[str, str]] = []
     for one in changes:
         figures = dict(one)
         rows.append((f"{figures.pop('method')} + {figures.pop('defence')}", ""))
-        rows += [(f"  {name}", figure) for name, figure in figures.items()]
+        rows += [(f"  {name}", text) for name, text in figures.items() if text != NOTHING]
     return Grid(("what the defence changes", "before → after"), tuple(rows), caption)
 
 
@@ -120,11 +121,10 @@ def success_text(one: Finding) -> str:
 
 def sentence(one: Finding) -> str:
     """For a reader who knows no statistics."""
-    told = one.success - one.control
     who, secret = one.receiver, "the labels" if one.about_labels else f"the {one.secret}"
-    if told < NOISE:
+    if one.told < NOISE:
         return f"{one.method}: {who} learns nothing of {secret} ({one.attack})."
-    if told < CHANCE:
+    if one.told < CHANCE:
         figures = f"{one.measure} {one.success:.2f}, by chance {one.control:.2f}"
         return f"{one.method}: {who} learns little of {secret} ({one.attack}: {figures})."
     differ = "labels differ" if one.about_labels else "rows differ"

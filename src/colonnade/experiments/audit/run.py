@@ -4,7 +4,7 @@ not done again."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -139,9 +139,15 @@ def audit_file(
     work = partial(train_and_test, look=partial(recorded, choice.attacks))
     facts = {"engine": engine, "fresh": fresh, "observer": observer, "source": source}
     done = run_experiment(chosen, folder, work=work, **facts)
-    audits = read_audits(folder)
-    mine = [audits[result.run] for result in done.results if result.run in audits]
-    return Audited(chosen, folder, mine, done.results, done.failures, choice, not_made)
+    tested = {result.run for result in done.results}
+    wanted, known = [one for one in grid(chosen) if one.name in tested], read_audits(folder)
+    failures = dict(done.failures)
+    if missing := [one for one in wanted if _missing(one, known, choice)]:  # tested before
+        _check_data(folder, chosen, done.results)
+        observer.begin(len(wanted), len(wanted) - len(missing))
+        failures |= _audit(missing, folder, Setting(chosen, folder), choice, engine, observer)
+    mine = _audits_of(wanted, folder)
+    return Audited(chosen, folder, mine, done.results, failures, choice, not_made)
 
 
 def audit_folder(
@@ -159,23 +165,40 @@ def audit_folder(
     tell_cautions(chosen, str(run))
     results = {result.run: result for result in read_results(run)}
     _check_data(run, chosen, results.values())
-    known = {} if fresh else read_audits(out)
     wanted = [one for one in grid(experiment) if _wanted(one, experiment, chosen)]
+    known = {} if fresh else read_audits(out)
     missing = [one for one in wanted if _missing(one, known, choice)]
     observer.begin(len(wanted), len(wanted) - len(missing))
-    failures: dict[str, str] = {}
+    failures = _audit(missing, run, Setting(experiment, out), choice, engine, observer)
+    tested = [results[one.name] for one in wanted if one.name in results]
+    return Audited(chosen, out, _audits_of(wanted, out), tested, failures, choice)
+
+
+def _audit(
+    missing: Sequence[Run],
+    run: Path,
+    setting: Setting,
+    choice: Choice,
+    engine: Engine,
+    observer: Observer,
+) -> dict[str, str]:
+    """Train runs of the folder `run` once more, and write their audits to the folder of the
+    setting. Returns failures: title of the run → reason."""
+    experiment, failures = setting.experiment, dict[str, str]()
 
     def keep(one: Run, outcome: Result | ColonnadeError) -> None:
         if isinstance(outcome, ColonnadeError):
             failures[one.title(experiment)] = str(outcome)
         observer.finish(one.name)
 
-    work = partial(audit_again, choice.attacks, run)
-    engine.run(Setting(experiment, out, work=work), bundles(experiment, missing), observer, keep)
-    audits = read_audits(out)
-    mine = [audits[one.name] for one in wanted if one.name in audits]
-    tested = [results[one.name] for one in wanted if one.name in results]
-    return Audited(chosen, out, mine, tested, failures, choice)
+    setting = replace(setting, work=partial(audit_again, choice.attacks, run))
+    engine.run(setting, bundles(experiment, missing), observer, keep)
+    return failures
+
+
+def _audits_of(runs: Iterable[Run], folder: Path) -> list[RunAudit]:
+    audits = read_audits(folder)
+    return [audits[one.name] for one in runs if one.name in audits]
 
 
 def _check_data(run: Path, chosen: Experiment, results: Iterable[Result]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from colonnade.experiments.audit.findings import ALL_COLUMNS, COLUMNS, LABELS, Finding
-from colonnade.experiments.audit.recorder import Floats, Recorder, Seen
+from colonnade.experiments.audit.recorder import Floats, Recorder, Seen, Stream
 from colonnade.learning.algorithm import Algorithm
+from colonnade.privacy.over_epochs import PAGES
 
 PER_GROUP = 4  # receivers of one group, and senders of one group, that are looked at
 GLANCE = 500  # rows on which attempts are compared, before the best are made on all rows
@@ -119,15 +120,35 @@ def encodings(algorithm: Algorithm, rows: NDArray[np.int64]) -> Floats | None:
     return None if told is None else told[:, rows].detach().double().numpy()
 
 
+def stacked(streams: Iterable[tuple[Stream, Seen]]) -> Iterator[tuple[Stream, Seen]]:
+    """What came over each link in several epochs, side by side, of rows of which something came in
+    all of these; with the newest stream. Nothing for links on which something came in one epoch
+    only. `streams`: in the order of their epochs."""
+    links: dict[tuple[str, str, str], list[tuple[Stream, Seen]]] = {}
+    for stream, seen in streams:
+        links.setdefault(stream.link, []).append((stream, seen))
+    for pages in links.values():
+        if len(pages) > 1:
+            few = [seen for _, seen in _some_pages(pages)]
+            there = np.logical_and.reduce([seen.there for seen in few])
+            yield pages[-1][0], Seen(np.concatenate([seen.values for seen in few], 1), there)
+
+
+def _some_pages(pages: Sequence[tuple[Stream, Seen]]) -> list[tuple[Stream, Seen]]:
+    """The first, the newest, and some between them at even distances."""
+    count = min(PAGES, len(pages))
+    return [pages[round(k * (len(pages) - 1) / (count - 1))] for k in range(count)]
+
+
 @dataclass(frozen=True)
 class Attempt:
-    """One attack by one receiver, on some rows of what it saw in one epoch."""
+    """One attack by one receiver, on some rows of what it saw in one epoch, or in several."""
 
     receiver: str
     secret: str
     attack: str
     measure: str
-    epoch: int  # 1 is the first
+    epoch: int  # 1 is the first; of several, the newest
     seen: Seen
     rows: NDArray[np.int64]
     play: Play
