@@ -22,6 +22,7 @@ side by side, in two forms; see `together`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +35,8 @@ CHANGES = 3  # main axes of what changes
 WINDOWS = 16  # means of several epochs stand for all of a longer training, where labels are known
 PAGES = 8  # epochs at most that are put side by side
 AXES = 4  # of them, times the number of classes, are kept
+
+Page = TypeVar("Page")
 
 
 def scaled(sides: Floats, units: Floats, batches: NDArray[np.int64]) -> list[Floats]:
@@ -108,18 +111,12 @@ def together(
     drawn anew averages out; and what the earlier half of the epochs does not tell of the later
     half, in which noise that never changes cancels. Rows that are not `there` are 0.
     pages: [rows, numbers] of each epoch. Each form [rows, numbers]"""
-    few = [pages[k] for k in _spread(len(pages))]
-    units = [attacks.unit_rows(page[there].astype(np.float64)) for page in few]
+    units = [attacks.unit_rows(page[there].astype(np.float64)) for page in spread(pages)]
     half = len(units) // 2
     early, late = (np.concatenate(part, 1) for part in (units[:half], units[-half:]))
     forms = [np.concatenate(units, 1), late - _told_by(early, late)]
     axes = min(AXES * classes, *(form.shape[1] for form in forms))
     return [_placed(_main_axes(form, axes), there) for form in forms]
-
-
-def _spread(count: int) -> list[int]:
-    """The first, the last and some between them."""
-    return sorted({*np.linspace(0, count - 1, min(PAGES, count)).round().astype(int).tolist()})
 
 
 def _told_by(known: Floats, other: Floats) -> Floats:
@@ -140,6 +137,12 @@ def _placed(found: Floats, there: NDArray[np.bool_]) -> Floats:
     whole = np.zeros((len(there), found.shape[1]))
     whole[there] = found
     return whole
+
+
+def spread(pages: Sequence[Page]) -> list[Page]:
+    """Of several epochs the first, the newest, and some between them at even distances."""
+    count = min(PAGES, len(pages))
+    return [pages[round(k * (len(pages) - 1) / max(1, count - 1))] for k in range(count)]
 
 
 # -- helpers ---------------------------------------------------------------------------------------

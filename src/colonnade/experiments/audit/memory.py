@@ -26,8 +26,8 @@ class Sides:
 
     @classmethod
     def none(cls, *shape: int) -> Sides:
-        zeros = (np.zeros(shape, np.float32) for _ in range(3))
-        return cls(*zeros, np.full(shape, -1))
+        along, units, beside = (np.zeros(shape, np.float32) for _ in range(3))
+        return cls(along, units, beside, np.full(shape, -1))
 
 
 class Memory:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from colonnade.experiments.audit.findings import ALL_COLUMNS, COLUMNS, LABELS, Finding
 from colonnade.experiments.audit.recorder import Floats, Recorder, Seen, Stream
 from colonnade.learning.algorithm import Algorithm
-from colonnade.privacy.over_epochs import PAGES
+from colonnade.privacy.over_epochs import spread
 
 PER_GROUP = 4  # receivers of one group, and senders of one group, that are looked at
 GLANCE = 500  # rows on which attempts are compared, before the best are made on all rows
@@ -129,15 +129,9 @@ def stacked(streams: Iterable[tuple[Stream, Seen]]) -> Iterator[tuple[Stream, Se
         links.setdefault(stream.link, []).append((stream, seen))
     for pages in links.values():
         if len(pages) > 1:
-            few = [seen for _, seen in _some_pages(pages)]
+            few = [seen for _, seen in spread(pages)]
             there = np.logical_and.reduce([seen.there for seen in few])
             yield pages[-1][0], Seen(np.concatenate([seen.values for seen in few], 1), there)
-
-
-def _some_pages(pages: Sequence[tuple[Stream, Seen]]) -> list[tuple[Stream, Seen]]:
-    """The first, the newest, and some between them at even distances."""
-    count = min(PAGES, len(pages))
-    return [pages[round(k * (len(pages) - 1) / (count - 1))] for k in range(count)]
 
 
 @dataclass(frozen=True)
