@@ -13,7 +13,7 @@ from colonnade.data import DataSpec, load
 from colonnade.errors import InputError
 from colonnade.experiments.config import parse_experiment
 from colonnade.experiments.runner import check
-from colonnade.learning.hidden_labels import LastPoints
+from colonnade.learning.hidden_labels import Stretches
 from colonnade.network.faults import Client
 from colonnade.privacy.hiding import ClassPoints, hidden
 from colonnade.privacy.spec import Hide
@@ -65,20 +65,53 @@ def test_max_norm_hides_the_length_of_a_gradient() -> None:
 def test_a_batch_without_a_row_of_the_rare_class_leaves_with_noise() -> None:
     """The label holder remembers where the class lay, through a crash as well."""
     gradient, labels = torch.randn(8, 3), torch.tensor([0, 0, 0, 0, 0, 1, 1, 1])
-    kept = LastPoints()
+    kept = Stretches()
     kept.by_member = [{}]
-    before = kept.take(0, "client", ClassPoints.of(gradient, labels, 2))
-    again = LastPoints()
+    before = kept.take(0, "client", ClassPoints.of(gradient, labels, 2), 100)
+    again = Stretches()
     again.by_member = [{}]
     again.restore(kept.whole())
-    now = again.take(0, "client", ClassPoints.of(gradient[:4], labels[:4], 2))
-    assert torch.equal(now.means[1], before.means[1])
-    assert not torch.equal(now.means[0], before.means[0])
+    now = again.take(0, "client", ClassPoints.of(gradient[:4], labels[:4], 2), 100)
+    assert torch.equal(now.means, before.means)
     for hide in (Hide(strength=1.0), Hide(how="marvell", strength=1.0)):
         drawn = torch.randn(4, hide.numbers(2))
         facts = (labels[:4], now, torch.tensor([0.9, 0.1]))
         clear = hidden(hide, gradient[:4], *facts, torch.zeros_like(drawn))
         assert ((hidden(hide, gradient[:4], *facts, drawn) - clear).norm(dim=1) > 0).all()
+
+
+def test_the_points_of_a_batch_do_not_depend_on_its_rows() -> None:
+    """They are the mean of earlier batches, the same for 1, 2, 4, … batches, up to an epoch; the
+    same again after a crash."""
+    gradient, labels = torch.randn(40, 20, 3), torch.arange(20) % 2
+    each = [ClassPoints.of(batch, labels, 2) for batch in gradient]
+    kept, used = Stretches(), list[torch.Tensor]()
+    kept.by_member = [{}]
+    for k, points in enumerate(each):
+        if k == 17:
+            state, kept = kept.whole(), Stretches()
+            kept.by_member = [{}]
+            kept.restore(state)
+        used.append(kept.take(0, "client", points, 8).means)
+    ends = [1, 3, 7, 15, 23, 31, 39]
+    for begin, end in zip([0, *ends], ends, strict=False):
+        before = each[0].means
+        if begin:
+            last = ([0, *ends][ends.index(begin)], begin)
+            before = torch.stack([one.means for one in each[slice(*last)]]).mean(0)
+        assert all(torch.allclose(one, before, atol=1e-6) for one in used[begin:end])
+
+
+def test_a_class_that_comes_later_is_known_from_then_on() -> None:
+    gradient, kept = torch.randn(3, 4, 2), Stretches()
+    kept.by_member = [{}]
+    labels = torch.tensor([[0] * 4, [0] * 4, [0, 0, 1, 1]])
+    points = [
+        kept.take(0, "client", ClassPoints.of(*batch, 2), 10)
+        for batch in zip(gradient, labels, strict=True)
+    ]
+    assert [one.known.all() for one in points] == [False, False, True]
+    assert torch.allclose(points[2].means[1], gradient[2, 2:].mean(0))
 
 
 @pytest.mark.parametrize(

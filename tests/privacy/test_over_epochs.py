@@ -17,6 +17,7 @@ from colonnade.privacy.noise import gaussian
 from colonnade.privacy.over_epochs import (
     Floats,
     by_best_score,
+    lines,
     scaled,
     scores,
     together,
@@ -152,3 +153,24 @@ def test_rows_of_which_nothing_came_in_some_epoch_are_left_out() -> None:
     for form in together(pages, there, 3):
         assert form[there].any(1).all()
         assert not form[~there].any()
+
+
+def test_lines_that_move_with_the_rows_of_a_batch_tell_the_rarer_class() -> None:
+    """A row of the rarer class moves the mean of its class, in much the same direction in every
+    epoch; the other rows do not, and what leaves in fixed directions tells nothing."""
+    stream, epochs, size = np.random.default_rng(0), 20, 50
+    labels = (stream.random(ROWS) < 0.2).astype(np.int64)
+    own = stream.normal(size=(ROWS, 8)) * labels[:, None]
+    batches = np.zeros((ROWS, epochs), dtype=np.int64)
+    along = np.zeros((epochs * ROWS // size, 8))
+    for epoch in range(epochs):
+        order = stream.permutation(ROWS).reshape(-1, size)
+        for k, rows in enumerate(order):
+            number = epoch * len(order) + k
+            batches[rows, epoch] = number
+            moved = np.eye(8)[0] + own[rows].sum(0) / max(1, labels[rows].sum())
+            along[number] = moved / np.linalg.norm(moved)
+    feet = stream.normal(size=along.shape)
+    assert by_best_score(lines(along, feet, batches), labels) > 0.8
+    fixed = np.tile(np.eye(8)[0], (len(along), 1))
+    assert by_best_score(lines(fixed, feet, batches), labels) < 0.56

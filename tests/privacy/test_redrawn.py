@@ -38,3 +38,11 @@ def test_the_same_secret_gives_the_same_numbers_from_any_epoch_on() -> None:
         assert torch.equal(whole.of(epoch), again.of(epoch))
     other = Redrawn(bytes(32), 50, 3, 12)
     assert not torch.isclose(whole.of(0), other.of(0)).any()
+
+
+def test_rows_that_are_told_twice_in_an_epoch_have_other_numbers_the_second_time() -> None:
+    """Numbers that were the same would cancel in the difference of the two."""
+    numbers = Redrawn(SECRET, ROWS, 1, 12)
+    for epoch in (0, 5, 11):
+        both = torch.cat([numbers.of(epoch), numbers.of(epoch, again=1)], 1)
+        assert float(torch.corrcoef(both.T)[0, 1]) == pytest.approx(LASTING, abs=0.03)

@@ -10,6 +10,7 @@ epoch to epoch a part of it stays and parts of it change, each at its own pace: 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -32,27 +33,74 @@ if TYPE_CHECKING:
 SECRET = 8  # words of 32 bits
 
 
-class LastPoints:
-    """Where each class lay when there was a gradient of it, by label holder here and receiver. Kept
-    as declared state (state.py)."""
+@dataclass
+class Stretch:
+    """Where the classes lie, as it is used for some batches, and sums of where they lie in these:
+    their mean is used for the next stretch, which is twice as long."""
+
+    used: ClassPoints
+    sums: ClassPoints  # `known`: in how many batches the class was, a number
+    batches: Tensor  # of this stretch, and how many of them are left [2]
+
+    @classmethod
+    def begin(cls, used: ClassPoints, batches: int) -> Stretch:
+        counts = torch.zeros(len(used.known), dtype=torch.int64)
+        nothing = ClassPoints(torch.zeros_like(used.means), torch.zeros_like(used.spread), counts)
+        return cls(used, nothing, torch.tensor([batches, batches]))
+
+    def points(self, now: ClassPoints, most: int) -> ClassPoints:
+        """Those for a batch with these points; it then counts for the next stretch, of at most so
+        many batches. A class that has not been seen before is where it is now."""
+        self.used = used = self.used.or_else(now)
+        old = self.sums
+        means = old.means + torch.where(now.known[:, None], now.means, 0)
+        spread = old.spread + torch.where(now.known, now.spread, 0)
+        self.sums = sums = ClassPoints(means, spread, old.known + now.known)
+        self.batches = self.batches - torch.tensor([0, 1])
+        if int(self.batches[1]) <= 0:
+            count = sums.known.clamp(min=1)
+            mean = ClassPoints(
+                sums.means / count[:, None], sums.spread / count, sums.known > 0
+            ).or_else(used)
+            following = Stretch.begin(mean, min(2 * int(self.batches[0]), most))
+            self.used, self.sums = following.used, following.sums
+            self.batches = following.batches
+        return used
+
+
+PARTS = ("means", "spread", "known")
+
+
+class Stretches:
+    """Of each label holder here and receiver. Kept as declared state (state.py).
+
+    The points of a batch itself would tell which of its rows are of the rarer class: of two
+    classes, gradients leave on the line through the two points, which a row moves towards its own
+    gradient. Over 60 epochs, a receiver that added up these lines told Credit Card's labels with
+    AUC 0.88. A running mean of points would tell them as well, by the difference of two batches."""
 
     large, members = False, 0
 
     def __init__(self) -> None:
-        self.by_member: list[dict[str, ClassPoints]] = []
+        self.by_member: list[dict[str, Stretch]] = []
 
-    def take(self, member: int, receiver: str, now: ClassPoints) -> ClassPoints:
-        """The points as they are now; see `ClassPoints.or_before`."""
+    def take(self, member: int, receiver: str, now: ClassPoints, most: int) -> ClassPoints:
+        """The points for a batch; see `Stretch.points`."""
         known = self.by_member[member]
-        known[receiver] = now.or_before(known.get(receiver))
-        return known[receiver]
+        if receiver not in known:
+            known[receiver] = Stretch.begin(now, 1)
+        return known[receiver].points(now, most)
 
     def whole(self) -> list[Tensors]:
         return [
             {
-                f"{receiver}/{name}": getattr(points, name).clone()
-                for receiver, points in mine.items()
-                for name in ("means", "spread", "known")
+                f"{receiver}/{name}": value.clone()
+                for receiver, one in mine.items()
+                for name, value in (
+                    *((f"used.{part}", getattr(one.used, part)) for part in PARTS),
+                    *((f"sums.{part}", getattr(one.sums, part)) for part in PARTS),
+                    ("batches", one.batches),
+                )
             }
             for mine in self.by_member
         ]
@@ -63,8 +111,11 @@ class LastPoints:
     def restore(self, found: Sequence[Tensors]) -> None:
         for mine, tensors in zip(self.by_member, found, strict=True):
             for receiver in {name.rpartition("/")[0] for name in tensors}:
-                parts = (tensors[f"{receiver}/{name}"] for name in ("means", "spread", "known"))
-                mine[receiver] = ClassPoints(*parts)
+                used, sums = (
+                    ClassPoints(*(tensors[f"{receiver}/{which}.{part}"] for part in PARTS))
+                    for which in ("used", "sums")
+                )
+                mine[receiver] = Stretch(used, sums, tensors[f"{receiver}/batches"])
 
 
 class HiddenLabels:
@@ -74,7 +125,7 @@ class HiddenLabels:
         self.algorithm, self.hide = algorithm, hide
         self.secret = Value()  # of which the noise is made [label holders here, words]
         self.normal: list[Redrawn] = []  # the noise by label holder here, made when it is needed
-        self.points = LastPoints()
+        self.points = Stretches()
         self.share = torch.zeros(0)  # of the training rows, by class
         check_told(algorithm, "hide_labels")
         check_holders(algorithm, "hide_labels")
@@ -84,7 +135,7 @@ class HiddenLabels:
         noise must be the same."""
         labels = self.algorithm.labels
         self.algorithm.keeps(net, "hiding_secret", labels, self.secret)
-        self.algorithm.keeps(net, "class_points", labels, self.points)
+        self.algorithm.keeps(net, "class_stretches", labels, self.points)
         sources = [net.secrets(labels.parties[k], "hidden labels") for k in net.here(labels)]
         self.points.by_member = [{} for _ in sources]
         if sources:
@@ -98,6 +149,12 @@ class HiddenLabels:
         secrets = self.secret.value.cpu().numpy().astype("<u4")
         rows, epochs = task.rows["train"], training.usual
         return [Redrawn(secret.tobytes(), rows, numbers, epochs) for secret in secrets]
+
+    @property
+    def per_epoch(self) -> int:
+        """Batches in which about all rows have been told."""
+        algorithm = self.algorithm
+        return -(-algorithm.task.rows["train"] // algorithm.training.batch_size)
 
     def begin(self, y: Tensor) -> None:
         """What is learnt, as the training begins: see `Algorithm.labels_to_learn`."""
@@ -116,13 +173,14 @@ class HiddenLabels:
         holders = [self.algorithm.labels.parties[k] for k in net.here(self.algorithm.labels)]
         for member, at in enumerate(net.here(channel.src)):
             mine = holders.index(channel.src.parties[at])
-            normal = self.normal[mine].of(batch.epoch)[batch.rows]  # the same for all receivers
+            # The same for all receivers.
+            normal = self.normal[mine].of(batch.epoch, batch.again)[batch.rows]
             for slot, each in enumerate(noisy[member] if told.dim() == 4 else [noisy[member]]):
                 width = channel.width if isinstance(channel.width, int) else channel.width[slot]
                 gradient = each[:, :width]  # the rest is padding
                 points = ClassPoints.of(gradient, labels, self.algorithm.task.classes)
                 receiver = f"{channel.kind} {channel.dst.parties[0]} {slot}"
-                points = self.points.take(mine, receiver, points)
+                points = self.points.take(mine, receiver, points, self.per_epoch)
                 left = hidden(self.hide, gradient, labels, points, self.share, normal)
                 gradient.copy_(left)
         return noisy, where

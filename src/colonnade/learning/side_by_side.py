@@ -258,7 +258,7 @@ class Order:
             order = torch.randperm(len(self.of.rows), generator=stream, device="cpu")
             self.known[again] = self.of.rows[to_device(order)]
         rows = self.known[again][i * self.size : (i + 1) * self.size]
-        return Turn(rows, self.epoch, last=False)
+        return Turn(rows, self.epoch, again=again, last=False)
 
 
 class Turns:

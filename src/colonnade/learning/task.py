@@ -76,6 +76,7 @@ class Batch:
     part: Part | None = None
     loss: Any = 0.0  # for the training curve, by member of a group that learns with labels
     batches: int = 1  # whose losses are added up in `loss`
+    again: int = 0  # how often all rows have been gone over before, in this epoch
 
     def __len__(self) -> int:
         return len(self.rows)

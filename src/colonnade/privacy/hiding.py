@@ -43,15 +43,12 @@ class ClassPoints:
         within = (gradient - means[labels]).square().mean(1)
         return cls(means, members.T @ within / count.clamp(min=1), count > 0)
 
-    def or_before(self, before: ClassPoints | None) -> ClassPoints:
-        """With the points as they were, of classes of which there is no gradient now: without, a
-        batch in which a rare class is missing would leave without noise."""
-        if before is None:
-            return self
+    def or_else(self, others: ClassPoints) -> ClassPoints:
+        """With the points of others, of classes that are not known here."""
         return ClassPoints(
-            torch.where(self.known[:, None], self.means, before.means),
-            torch.where(self.known, self.spread, before.spread),
-            self.known | before.known,
+            torch.where(self.known[:, None], self.means, others.means),
+            torch.where(self.known, self.spread, others.spread),
+            self.known | others.known,
         )
 
 

@@ -89,6 +89,52 @@ def lengths(beside: Floats, batches: NDArray[np.int64]) -> Floats:
     return np.stack([known.mean(1), *(known[:, k] for k in (0, epochs // 2, epochs - 1))], 1)
 
 
+def lines(along: Floats, feet: Floats, batches: NDArray[np.int64]) -> Floats:
+    """What the batches of a row tell that is said without noise: of two classes, gradients may
+    leave on a line, towards which a row has moved the mean of its class. Rows of the rarer class
+    move it more: the products of the lines of their batches, in pairs of epochs, are larger; so are
+    those of the lines and of their feet. `along` and `feet`: of each batch, [batches, numbers].
+    [rows, scores]"""
+    along, feet = along.copy(), feet.copy()
+    last: Floats | None = None
+    for column in batches.T:  # an epoch
+        mine = np.unique(column[column >= 0])
+        axis = np.linalg.eigh(along[mine].T @ along[mine])[1][:, -1]
+        last = axis if last is None or axis @ last > 0 else -axis
+        along[mine] *= np.where(along[mine] @ last < 0, -1.0, 1.0)[:, None]
+        order = np.stack([np.ones(len(mine)), np.arange(len(mine))], 1)
+        for values in (along, feet):  # without the mean of the epoch, and its trend
+            values[mine] -= order @ np.linalg.lstsq(order, values[mine], rcond=None)[0]
+    white = _whitened(along)
+    pairs, mixed = (
+        _ranks(_in_pairs(one, two, batches)) for one, two in ((white, white), (along, feet))
+    )
+    agree = np.sign(np.corrcoef(pairs, mixed)[0, 1])
+    return np.stack([pairs, mixed, pairs + agree * mixed], 1)
+
+
+def _in_pairs(one: Floats, other: Floats, batches: NDArray[np.int64]) -> Floats:
+    """Of each row, the sum of products of its batches in different epochs. [rows]"""
+    sums = [np.zeros((len(batches), one.shape[1])) for _ in range(2)]
+    same = np.zeros(len(batches))
+    for column in batches.T:
+        there = column >= 0
+        mine = [values[column[there]] for values in (one, other)]
+        for total, values in zip(sums, mine, strict=True):
+            total[there] += values
+        same[there] += (mine[0] * mine[1]).sum(1)
+    return (sums[0] * sums[1]).sum(1) - same
+
+
+def _whitened(values: Floats) -> Floats:
+    left, sizes, _ = np.linalg.svd(values, full_matrices=False)
+    return left[:, sizes > 1e-3 * max(sizes[0], 1e-30)] * len(values) ** 0.5
+
+
+def _ranks(values: Floats) -> Floats:
+    return np.argsort(np.argsort(values)) / len(values)
+
+
 def by_best_score(seen: Floats, labels: Labels) -> float:
     """With rows out of order, it is the best of as many scores, too."""
     return max(attacks.auc(score, labels == 1) for score in seen.T)

@@ -19,6 +19,8 @@ All of it is made of a secret, so that the secret alone has to outlive a restart
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -26,6 +28,7 @@ from colonnade.common.randomness import HashedRandomness
 from colonnade.privacy.noise import gaussian
 
 LASTING = 0.7  # of the variance: what never changes
+KEPT = 3
 
 
 class Redrawn:
@@ -38,18 +41,30 @@ class Redrawn:
         lives = [2**k for k in range((epochs - 1).bit_length())]
         self.parts = {0: LASTING if lives else 1.0}
         self.parts |= {life: (1 - LASTING) / len(lives) for life in lives}
-        self._drawn: dict[int, tuple[int, Tensor]] = {}
-        self._newest: tuple[int, Tensor] | None = None
+        self._drawn: dict[int, dict[int, Tensor]] = {life: {} for life in self.parts}
+        self._whole: dict[int, Tensor] = {}
+        self._epochs = epochs
 
-    def of(self, epoch: int) -> Tensor:
-        if self._newest is None or self._newest[0] != epoch:
-            parts = (share**0.5 * self._part(life, epoch) for life, share in self.parts.items())
-            self._newest = (epoch, torch.stack(tuple(parts)).sum(0).to(torch.get_default_dtype()))
-        return self._newest[1]
+    def of(self, epoch: int, again: int = 0) -> Tensor:
+        """`again`: how often the rows have been told before in this epoch, as a program does that
+        is faster than others. What was the same would cancel in the difference of the two."""
+        turn = epoch + again * self._epochs  # as if it were a later epoch
+        return _known(self._whole, turn, lambda: self._sum(turn))
 
-    def _part(self, life: int, epoch: int) -> Tensor:
-        turn = epoch // life if life else 0
-        if life not in self._drawn or self._drawn[life][0] != turn:
-            source = HashedRandomness(self._secret, life, turn)
-            self._drawn[life] = (turn, gaussian(source, *self._shape))
-        return self._drawn[life][1]
+    def _sum(self, turn: int) -> Tensor:
+        parts = (share**0.5 * self._part(life, turn) for life, share in self.parts.items())
+        return torch.stack(tuple(parts)).sum(0).to(torch.get_default_dtype())
+
+    def _part(self, life: int, turn: int) -> Tensor:
+        draw = turn // life if life else 0
+        source = lambda: HashedRandomness(self._secret, life, draw)  # noqa: E731
+        return _known(self._drawn[life], draw, lambda: gaussian(source(), *self._shape))
+
+
+def _known(found: dict[int, Tensor], key: int, make: Callable[[], Tensor]) -> Tensor:
+    """Keeps the newest few: programs that are at different epochs take turns."""
+    if key not in found:
+        if len(found) >= KEPT:
+            del found[next(iter(found))]
+        found[key] = make()
+    return found[key]

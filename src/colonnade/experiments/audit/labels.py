@@ -17,6 +17,7 @@ from colonnade.privacy import attacks, over_epochs
 
 MEMORY = "direction, all epochs"
 BESIDE = "norm beside the main axis"
+LINES = "lines of batches"
 CLUSTERS_MEMORY = "clusters, all epochs"
 FEW_MEMORY = f"{FEW}, all epochs"
 OWN_LABELS = "its own labels"
@@ -27,6 +28,7 @@ GOALS = {
     "direction": (2, 0),
     MEMORY: (2,),
     BESIDE: (2,),
+    LINES: (2,),
     "clusters": (3,),
     CLUSTERS_MEMORY: (3,),
     FEW: (2, 3, 0),
@@ -140,6 +142,10 @@ def _sides(scene: Scene, receiver: str) -> Memories:
         lengths = over_epochs.lengths(sides.beside[:sample].astype(np.float64), batches[:sample])
         found = [Remembered(MEMORY, "direction", scores, best, best)]
         found.append(Remembered(BESIDE, "norm", lengths, best, best))
+        if sides.lines is not None and sides.feet is not None:
+            pair = (sides.lines.astype(np.float64), sides.feet.astype(np.float64))
+            lines = over_epochs.lines(*pair, batches[:sample])
+            found.append(Remembered(LINES, "direction", lines, best, best))
         found.append(_few_of(scene, over_epochs.windows(forms), len(forms)))
         yield batches.shape[1], there, found
 

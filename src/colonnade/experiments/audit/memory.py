@@ -23,6 +23,9 @@ class Sides:
     units: NDArray[np.float32]  # of gradients of length 1
     beside: NDArray[np.float32]  # the length of what a gradient has in other directions
     batches: NDArray[np.int64]  # the number of the batch; -1 where nothing came
+    # By batch; of one receiver and slot only: [batches, numbers].
+    lines: NDArray[np.float32] | None = None  # the direction in which its gradients differ most
+    feet: NDArray[np.float32] | None = None  # their mean, without its part in that direction
 
     @classmethod
     def none(cls, *shape: int) -> Sides:
@@ -39,6 +42,8 @@ class Memory:
         self._place = np.full(len(order), -1)
         self._place[order[: self.rows]] = np.arange(self.rows)
         self._axes: Tensor | None = None  # the direction of the newest batch
+        self._centred: Tensor | None = None  # the same of what differs from its mean
+        self._lines: list[tuple[Tensor, Tensor]] = []
         self._epochs: dict[int, Sides] = {}
         self._batches = 0
 
@@ -48,7 +53,9 @@ class Memory:
         """told [receivers, slots, rows, numbers]; of one receiver: all were sent the same. came
         [receivers, slots]"""
         told = torch.nan_to_num(told.detach().float())
-        side = (told @ self._direction(told)[..., None])[..., 0]
+        self._axes = axes = _direction(told, self._axes)
+        side = (told @ axes[..., None])[..., 0]
+        self._lines.append(self._line(told))
         length = told.norm(dim=-1)
         units = (side / length.clamp(min=1e-30)).numpy()
         # Where little is left, the difference of two squares is rounding.
@@ -66,21 +73,18 @@ class Memory:
             here.batches[k, j, at] = self._batches
         self._batches += 1
 
-    def _direction(self, told: Tensor) -> Tensor:
-        """In which the rows of a batch differ most, [receivers, slots, numbers]: from that of the
-        batch before, so that it keeps its sign."""
-        before = self._axes
-        if before is None or before.shape != (*told.shape[:2], told.shape[3]):
-            before = torch.linalg.eigh(told.mT @ told).eigenvectors[..., -1]
-        products = told.mT @ told
-        size = products.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]
-        axes = before[..., None]
-        for _ in range(STEPS):
-            axes = (products / size.clamp(min=1e-30)) @ axes
-        axes = axes[..., 0]
-        length = axes.norm(dim=-1, keepdim=True)
-        self._axes = torch.where(length > 0, axes / length, before)  # 0: a batch of zeros
-        return self._axes
+    def _line(self, told: Tensor) -> tuple[Tensor, Tensor]:
+        mean = told.mean(2, keepdim=True)
+        centred = told - mean
+        self._centred = line = _direction(centred, self._centred)
+        foot = mean[..., 0, :] - (mean @ line[..., None])[..., 0] * line
+        spread = (centred @ line[..., None])[..., 0].std(-1, keepdim=True)
+        return line, foot / spread.clamp(min=1e-30)
+
+    def _of_batches(self, part: int, receiver: int, slot: int) -> NDArray[np.float32]:
+        """[batches, numbers]"""
+        each = (two[part] for two in self._lines)
+        return np.stack([one[min(receiver, len(one) - 1), slot].numpy() for one in each])
 
     def of(self, receiver: int) -> Iterator[Sides]:
         """From each sender of whom there is something in more epochs than one. Each [rows,
@@ -93,6 +97,30 @@ class Memory:
                 np.stack([getattr(page, name)[receiver, j] for page in pages], 1)
                 for name in ("along", "units", "beside", "batches")
             ]
-            sides = Sides(*stacked)
+            along, units, beside, batches = stacked
+            lines, feet = (self._of_batches(part, receiver, j) for part in range(2))
+            sides = Sides(along, units, beside, batches, lines, feet)
             if ((sides.batches >= 0).any(0)).sum() > 1:
                 yield sides
+
+
+def _direction(told: Tensor, before: Tensor | None) -> Tensor:
+    """In which the rows of a batch differ most, [receivers, slots, numbers]: from that of the batch
+    before, so that it keeps its sign."""
+    products = told.mT @ told
+    if before is not None and before.shape == (*told.shape[:2], told.shape[3]):
+        start = before
+    else:
+        start = _main_axis(products)
+    size = products.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]
+    axes = start[..., None]
+    for _ in range(STEPS):
+        axes = (products / size.clamp(min=1e-30)) @ axes
+    axes = axes[..., 0]
+    length = axes.norm(dim=-1, keepdim=True)
+    return torch.where(length > 0, axes / length, start)  # 0: a batch of zeros
+
+
+def _main_axis(products: Tensor) -> Tensor:
+    vectors: Tensor = torch.linalg.eigh(products)[1]
+    return vectors[..., -1]
