@@ -2,8 +2,9 @@
 that column holders cannot tell the labels from them. The forms of the noise are in
 `privacy/hiding.py`.
 
-The noise of a row is the same for all receivers, or two that join would hear less of it. From
-epoch to epoch a part of it stays and parts of it change, each at its own pace: see
+The noise of a row is the same for all receivers: noise of its own for each would average out where
+several of them join. (Equal noise cancels in their difference; receivers that work together are not
+covered.) From epoch to epoch a part of it stays and parts of it change, each at its own pace: see
 `privacy/redrawn.py`.
 """
 
