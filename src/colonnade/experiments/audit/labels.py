@@ -82,17 +82,18 @@ def _on(
         return
     quick = _plays(scene, quick=True)
     for name, play in _plays(scene).items():
-        baseline = partial(_own_columns, scene, receiver, rows, play)
+        baseline = partial(_own_columns, scene, receiver, rows, name)
         knows = FEW if name == FEW else ""
         at = (measure(scene), epoch + 1, seen, rows, play, baseline, knows, quick[name])
         yield Attempt(receiver, LABELS, name, *at)
 
 
-def _own_columns(scene: Scene, receiver: str, rows: NDArray[np.int64], play: Play) -> Baseline:
+def _own_columns(scene: Scene, receiver: str, rows: NDArray[np.int64], attack: str) -> Baseline:
     """The same attack on the columns that a column holder has."""
     if receiver not in scene.clients:
         return None, "", None
-    return play(scene.columns(receiver)[rows], rows), OWN_COLUMNS, None
+    play = lambda: _plays(scene)[attack](scene.columns(receiver)[rows], rows)  # noqa: E731
+    return scene.once((receiver, attack, rows.tobytes()), play), OWN_COLUMNS, None
 
 
 @dataclass(frozen=True)
@@ -109,17 +110,16 @@ class Remembered:
 
 def _with_memory(scene: Scene, receiver: str, unknown: NDArray[np.bool_]) -> Iterator[Attempt]:
     """By what is known of a row from several epochs together."""
-    plays = _plays(scene)
     memories = _sides(scene, receiver) if scene.classes == 2 else _pages(scene, receiver)
     for epoch, there, remembered in memories:
         rows = np.nonzero(there & unknown)[0]
         if len(rows) <= 2 * attacks.KNOWN_LABELS:
             continue
         for one in remembered:
-            baseline = partial(_own_columns, scene, receiver, rows, plays[one.once])
+            baseline = partial(_own_columns, scene, receiver, rows, one.once)
             seen = Seen(one.values.astype(np.float32), there)
             at = (measure(scene), epoch, seen, rows, one.play, baseline, one.knows, one.quick)
-            yield Attempt(receiver, LABELS, one.attack, *at)
+            yield Attempt(receiver, LABELS, one.attack, *at, tried=1)  # there are few, all alike
 
 
 # The newest epoch (1 is the first), which rows of the sample are known, and what is made of them.
@@ -160,13 +160,10 @@ def _pages(scene: Scene, receiver: str) -> Memories:
             continue
         there = np.logical_and.reduce([seen.there for _, seen in pages])
         forms = over_epochs.together([seen.values for _, seen in pages], there, scene.classes)
-        values, count = np.concatenate(forms, 1), len(forms)
         once, quick = (_plays(scene, quick=quick)["clusters"] for quick in (False, True))
         found = [
-            Remembered(
-                CLUSTERS_MEMORY, "clusters", values, _best_of(count, once), _best_of(count, quick)
-            ),
-            _few_of(scene, values, count),
+            Remembered(CLUSTERS_MEMORY, "clusters", forms[0], once, quick),
+            _few_of(scene, np.concatenate(forms, 1), len(forms)),
         ]
         yield pages[-1][0].epoch + 1, there, found
 
@@ -218,7 +215,7 @@ def completions(scene: Scene) -> Iterator[Attempt]:
         play = _few(scene)
         own = told[scene.clients.index(party)].astype(np.float32)
         seen = Seen(own, np.ones(len(own), dtype=bool))
-        baseline = partial(_own_columns, scene, party, rows, play)
+        baseline = partial(_own_columns, scene, party, rows, FEW)
         at = (measure(scene), scene.epochs, seen, rows, play, baseline, FEW)
         at = (*at, _few(scene, quick=True))
         yield Attempt(party, LABELS, COMPLETION, *at)

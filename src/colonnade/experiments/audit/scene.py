@@ -17,7 +17,7 @@ from colonnade.privacy.over_epochs import spread
 
 PER_GROUP = 4  # receivers of one group, and senders of one group, that are looked at
 GLANCE = 500  # rows on which attempts are compared, before the best are made on all rows
-TRIED = 2  # of each attack by each group: attempts that are made on all rows
+TRIED = 2  # of each attack by each group: attempts that are made on all rows, unless said otherwise
 
 # How well a secret is inferred from what was seen of some rows, and which rows these are.
 Play = Callable[[Floats, NDArray[np.int64]], float]
@@ -35,6 +35,7 @@ class Scene:
     untrained: Floats | None  # encodings before the training [column holders, rows, width]
     _played: set[tuple[str, ...]] = field(default_factory=set)
     _columns: dict[str, Floats] = field(default_factory=dict)
+    _baselines: dict[Any, float] = field(default_factory=dict)
 
     @cached_property
     def labels(self) -> NDArray[Any]:
@@ -80,6 +81,12 @@ class Scene:
         known = key in self._played
         self._played.add(key)
         return not known
+
+    def once(self, key: Any, play: Callable[[], float]) -> float:
+        """What several attacks are compared with is made once."""
+        if key not in self._baselines:
+            self._baselines[key] = play()
+        return self._baselines[key]
 
     @cached_property
     def epochs(self) -> int:
@@ -149,6 +156,7 @@ class Attempt:
     baseline: Callable[[], Baseline] = lambda: (None, "", None)
     knows: str = ""
     quick: Play | None = None  # tells much the same as `play`, in less time
+    tried: int = TRIED
 
     @cached_property
     def glance(self) -> float:
@@ -190,5 +198,5 @@ def best(attempts: Iterator[Attempt], scene: Scene) -> list[Attempt]:
         few = found.setdefault((scene.group_of(one.receiver), kind, one.attack), [])
         few.append(one)
         few.sort(key=lambda one: -one.glance)
-        del few[TRIED:]
+        del few[one.tried :]
     return [max(few, key=lambda one: one.success) for few in found.values()]
