@@ -106,6 +106,18 @@ def meet(folder: Path, **more: str) -> dict[str, Found]:
     return Meeting({name: Finding(one) for name, one in everybody.items()}).found()
 
 
+def test_an_answer_that_tells_nothing_new_is_no_reason_to_ask_again(tmp_path: Path) -> None:
+    """Else a party that waits for somebody asks the others without a pause, and is too busy to let
+    the missing one in."""
+    write(tmp_path)
+    clinic, lab = (Finding(party(tmp_path, name)) for name in ("clinic", "lab"))
+    heard: list[int] = []
+    clinic.news.notify = lambda: heard.append(1)
+    for _ in range(3):
+        clinic.take("lab", lab.answer())
+    assert heard == [1]
+
+
 def test_numbers_of_rows_and_columns_are_found_when_parties_meet(tmp_path: Path) -> None:
     write(tmp_path)
     found = meet(tmp_path)

@@ -126,11 +126,13 @@ class Finding:
                 f"the federation file of {sender} differs from ours{advice}; all parties need the "
                 "same"
             )
+        before = dict(self.known)
         for name, fact in told.facts.items():
             known = self.known.get(name, Fact())
             if name != self.party.party and name in self.written.data_holders:
                 self.known[name] = fact if name == sender else _merged(known, fact)
-        self.news.notify()
+        if self.known != before:  # else answers and questions would chase each other
+            self.news.notify()
 
     async def find(self, transport: Asking) -> Found:
         """Ask neighbours until all is known."""
