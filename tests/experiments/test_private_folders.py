@@ -51,7 +51,7 @@ def test_whatever_a_command_writes_is_for_its_user_only(tmp_path: Path) -> None:
         ("run", "own.toml", "--jobs", "2"),
         ("report", "runs/own", "--csv", "--latex"),
         ("explain", "runs/own", "--method", "SplitNN"),
-        ("audit", "runs/own", "--method", "SplitNN", "--attack", "labels"),
+        ("audit", "runs/own", "--method", "SplitNN", "--attack", "ridge"),
         ("compare", "own.toml", "--only", "FDML", "--epochs", "1", "--jobs", "1"),
         ("reproduce", "dvfl-period", "--scale", "smoke", "--jobs", "1"),
     ):

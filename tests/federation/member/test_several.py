@@ -384,7 +384,8 @@ def test_banks_with_files_of_their_own_train_on_the_labels_of_all(tmp_path: Path
         result, own = leader.state.result, leader.own.labels
         assert result is not None
         assert own is not None
-        assert not result.notes
+        assert [note.partition(":")[0] for note in result.notes] == ["warning"]
+        assert "north has labels of 7 test rows only" in result.notes[0]
         assert hall.fed.rows is not None
         split = hall.fed.rows.split(hall.fed.seed)
         assert leader.algorithm.data.test.rows == int((own[split.test] >= 0).sum()) > 0
