@@ -12,6 +12,7 @@ from typing import Literal
 import msgspec
 
 from colonnade.common.files import replacing
+from colonnade.common.private_files import as_private_as
 from colonnade.errors import InputError
 
 EXPLANATIONS = "explanations"  # the folder
@@ -75,7 +76,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     def write(self, folder: Path) -> Path:
         """Into an output folder, whole or not at all."""
         path = folder / EXPLANATIONS / f"{self.run}.json"
-        with replacing(path) as partial:
+        with as_private_as(folder), replacing(path) as partial:
             partial.write_bytes(msgspec.json.encode(self))
         return path
 
