@@ -11,7 +11,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -155,11 +156,12 @@ def test_a_party_waits_for_the_others_tells_who_is_away_and_leaves_politely(tmp_
             process.communicate()
 
 
-def test_a_second_process_with_the_same_certificate_is_refused(tmp_path: Path) -> None:
-    """In another folder, at another port: while the first is there it ends with an error, and when
-    the first was killed it takes its place."""
-    file, folder = tmp_path / "hub.toml", tmp_path / "out"
-    file.write_text(HUB)
+@contextmanager
+def twin_of_client1(source: str, folder: Path) -> Iterator[tuple[Local, dict[str, str]]]:
+    """The server and client1 run; a second process of client1, in another folder and at another
+    port, has been refused. With what each of them logged."""
+    file = folder.parent / "federation.toml"
+    file.write_text(source)
     prepare(read_federation(file), file, folder)
     mine, (address,) = (folder / "client1.toml").read_text(), free_addresses(1)
     twin = mine.replace('folder = "client1"', f'folder = "twin"\nlisten = "{address}"')
@@ -172,7 +174,16 @@ def test_a_second_process_with_the_same_certificate_is_refused(tmp_path: Path) -
         local.start("twin")
         local.processes["twin"].join(60)
         assert local.processes["twin"].exitcode == 2
-        said = {party: (folder / party / "log.txt").read_text() for party in local.processes}
+        yield local, {one: (folder / one / "log.txt").read_text() for one in local.processes}
+    finally:
+        local.stop()
+
+
+def test_a_second_process_with_the_same_certificate_is_refused(tmp_path: Path) -> None:
+    """While the first is there it ends with an error, and when the first was killed it takes its
+    place."""
+    folder = tmp_path / "out"
+    with twin_of_client1(HUB, folder) as (local, said):
         assert "client1: a second process has its certificate" in said["server"]
         assert "a second process has our certificate; server listens to us only" in said["client1"]
         assert "takes part already" in " ".join(said["twin"].split())
@@ -181,32 +192,14 @@ def test_a_second_process_with_the_same_certificate_is_refused(tmp_path: Path) -
         local.start("twin")
         wait_until(folder, lambda away: "client1" not in away)
         assert local.processes["twin"].exitcode is None
-    finally:
-        local.stop()
 
 
 def test_a_second_process_to_which_nobody_would_connect_is_refused(tmp_path: Path) -> None:
     """Clients come before the server in this file, so that the server connects to them: where the
     file says. A second process of a client that listens elsewhere would wait for ever."""
-    file, folder = tmp_path / "trial.toml", tmp_path / "out"
-    file.write_text(FEDERATION)
-    prepare(read_federation(file), file, folder)
-    mine, (address,) = (folder / "client1.toml").read_text(), free_addresses(1)
-    twin = mine.replace('folder = "client1"', f'folder = "twin"\nlisten = "{address}"')
-    (folder / "twin.toml").write_text(twin)
-    local = Local(read_federation(folder / "federation.toml"), folder, main, serve=True)
-    try:
-        local.start("server")
-        local.start("client1")
-        wait_until(folder, lambda away: "client1" not in away)
-        local.start("twin")
-        local.processes["twin"].join(60)
-        assert local.processes["twin"].exitcode == 2
-        said = {party: (folder / party / "log.txt").read_text() for party in local.processes}
+    with twin_of_client1(FEDERATION, tmp_path / "out") as (_, said):
         assert "client1 takes part already" in " ".join(said["twin"].split())
         assert "a second process with our certificate was started" in said["client1"]
-    finally:
-        local.stop()
 
 
 def wait_until(folder: Path, ready: Callable[[dict[str, float]], bool]) -> None:

@@ -49,7 +49,8 @@ def audit(
         bool,
         typer.Option(
             "--defences",
-            help="Also run each method with each defence that suits it, and show what it changes.",
+            help="Also run each method with each defence that suits it, in a folder that ends in "
+            "-defences, and show what it changes. For files only.",
         ),
     ] = False,
     out: Out = None,
