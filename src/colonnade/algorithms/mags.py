@@ -159,7 +159,8 @@ class MAGS(Leaderless):
         return net.pick(self.devices, to_device(kept))
 
     async def validate(self, net: Network) -> Any:
-        """Loss and deciding metric of every aggregator by itself. [aggregators here, 2]"""
+        """Loss, deciding metric and its standard error of every aggregator by itself. [aggregators
+        here, 3]"""
         part, opinions = self.data.validation, []
         async for batch in net.rounds(part.in_order(self.predict_rows(net))):
             opinions.append(await self.opine(net, batch.x, len(batch)))
@@ -167,14 +168,16 @@ class MAGS(Leaderless):
 
     @local
     def scores(self, y: Tensor, opinions: list[Tensor]) -> Tensor:
-        """What `validate` tells, given the opinions of batches. [aggregators here, 2]"""
+        """What `validate` tells, given the opinions of batches. [aggregators here, 3]"""
         goal, answers = self.task.goal, [self.unscaled(z) for z in opinions]
         truths, scale = y.split([z.shape[1] for z in answers]), self.label_scale[1]
         pairs = zip(answers, truths, strict=True)
         losses = [goal.row_loss(z, truth, scale).sum((1, 2)) for z, truth in pairs]
-        values = [goal.deciding.of(one, y) for one in torch.cat(answers, 1)]
+        each = torch.cat(answers, 1)
+        values = torch.tensor([goal.deciding.of(one, y) for one in each])
+        error = torch.tensor(goal.deciding.error(each[0], y))  # dear: one stands for all here
         loss = torch.stack(losses).sum(0) / len(y)
-        return torch.stack([loss, torch.tensor(values, dtype=loss.dtype)], 1)
+        return torch.stack([loss, values.to(loss), error.to(loss).expand_as(loss)], 1)
 
     # -- prediction: algorithm 1 ------------------------------------------------------------------
 

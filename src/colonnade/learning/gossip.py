@@ -27,6 +27,7 @@ from colonnade.network.network import LIVES
 WITNESSES = 64  # more of them would hardly change the decision, but add many messages
 UNKNOWN = 1e30  # stands for a loss that is not known
 TIE = 1e-5  # weight of the loss beside a metric: smaller than the effect of one row on most metrics
+KEPT = ("then", "short")  # of `Witness`, about the best version; in `Training.progress`
 AS_GOOD = 1.1  # factor between figures that count as equal: other rows would change them more
 
 
@@ -37,8 +38,10 @@ class Witness(NamedTuple):
     heard: float  # 1; 0 where nothing came from this aggregator
     loss: float
     value: float  # of the deciding metric
+    error: float  # standard error of the value
     best: float  # rounds until the best version that the aggregator knows of
     then: float  # the aggregator's figure of that version; see `Gossip.figure`
+    short: float  # how far the deciding metric of that version is from the best possible
     life: float  # of the aggregator's process
     keeps: float  # whether the aggregator keeps its part of that version
     complete: float  # whether all of its neighbours took part in the validation
@@ -50,12 +53,12 @@ ODD = "figures of a validation that cannot be"  # why a message is not used
 
 def plausible(column: Witness, rounds: int) -> bool:
     """Whether an aggregator may have told these figures after so many rounds."""
-    numbers = (column.loss, column.value, column.then)
+    numbers = (column.loss, column.value, column.error, column.then, column.short)
     flags = (column.heard, column.keeps, column.complete)
     return (
         all(flag in (0.0, 1.0) for flag in flags)
         and all(abs(number) <= 2 * UNKNOWN for number in numbers)
-        and min(column.loss, column.then) >= 0.0
+        and min(column.loss, column.error, column.then, column.short) >= 0.0
         and 0.0 <= column.best <= rounds
         and 0.0 <= column.life < LIVES
         and column.best.is_integer()
@@ -82,18 +85,18 @@ class Gossip(Training):
         told = await self.tell_everybody(apart, mine, net.round)
         heard = [Witness(*figures) for figures in told[:, told[0] > 0].T.tolist()]
         before, holders = self.best_before(heard)
-        complete = all(one.complete for one in heard) and not apart.owing()
+        complete = all(one.complete for one in heard) and not apart.left_out()
         # Between two versions only witnesses that have both decide: one that was away then may be
-        # behind now. At the end, a version that all have wins over one that is a little better.
-        alone = len(holders) < len(heard) and complete and batch.epoch + 1 >= self.usual
-        now = sum(self.figure(w.loss, w.value) for w in holders)
-        then = sum(w.then for w in holders)
-        better = not holders or now < then * (AS_GOOD if alone else 1.0)
+        # behind now.
+        better = self.improves(holders)
+        if len(holders) < len(heard) and complete and batch.epoch + 1 >= self.usual:
+            better = better or self.as_good(holders)
         found = self.validation(heard)
         self.tell(net, batch, torch.nan if is_absent(loss) else loss.mean(), found)
         self.count_patience(found["validation_loss"], better)
         if better and not is_absent(mine):
-            so_far |= {f"then {k}": self.figure(*pair) for k, pair in enumerate(mine.tolist())}
+            for k, (loss, value, _) in enumerate(mine.tolist()):
+                so_far |= {f"then {k}": self.figure(loss, value), f"short {k}": self.short(value)}
         held = better or len(holders) == len(heard)
         stop, _ = self.when_to_stop(batch, found, whole=held and complete)
         lives = int(sum(one.life for one in heard))  # tells a round from its repetition
@@ -112,6 +115,26 @@ class Gossip(Training):
         if newest is None:
             return int(self.progress["best"]), []
         return int(newest) - 1, [one for one in heard if one.keeps and one.best == newest]
+
+    def improves(self, holders: Sequence[Witness]) -> bool:
+        """Whether the version that was just measured is better than the best one before, given the
+        witnesses that keep that one."""
+        now = sum(self.figure(one.loss, one.value) for one in holders)
+        return not holders or now < sum(one.then for one in holders)
+
+    def as_good(self, holders: Sequence[Witness]) -> bool:
+        """Whether the difference from the best version before is small enough to be chance. At the
+        end, a version that all have wins over such a one. A loss may rise while the metric stays:
+        so either of the two will do."""
+        now = sum(self.figure(one.loss, one.value) for one in holders)
+        short = sum(self.short(one.value) for one in holders)
+        chance = len(holders) * min(one.error for one in holders)  # one alone cannot raise it
+        return now < AS_GOOD * sum(one.then for one in holders) or short <= chance + sum(
+            one.short for one in holders
+        )
+
+    def short(self, value: float) -> float:
+        return self.algorithm.task.goal.deciding.shortfall(value)
 
     def figure(self, loss: float, value: float) -> float:
         """The figure that decides between two versions; lower is better. It is the loss, as in the
@@ -141,12 +164,12 @@ class Gossip(Training):
         a, best = cast(Leaderless, self.algorithm), self.progress["best"] + 1
         here = list(net.here(a.devices))
         told: Any = torch.zeros(len(here), FIGURES, len(a.witnesses)) if here else ABSENT
-        facts: Any = {"life": net.life, "keeps": self.keeps_best(), "complete": not net.owing()}
+        facts: Any = {"life": net.life, "keeps": self.keeps_best(), "complete": not net.left_out()}
         for i, k in enumerate(net.here(a.aggregators)):
             if k in a.witnesses:
-                loss, value = found[i].tolist()
-                then = self.progress.get(f"then {i}", UNKNOWN)
-                mine = Witness(1.0, loss, value, best, then, **facts)
+                then, short = (self.progress.get(f"{key} {i}", UNKNOWN) for key in KEPT)
+                loss, value, error = found[i].tolist()
+                mine = Witness(1.0, loss, value, error, best, then, short, **facts)
                 told[here.index(a.chosen[k]), :, a.witnesses.index(k)] = torch.tensor(mine)
         for hop in range(a.hops):
 
@@ -237,4 +260,5 @@ class Leaderless(Algorithm):
 
     @abstractmethod
     async def validate(self, net: Network) -> Any:
-        """Loss and deciding metric of each aggregator's own model. [aggregators here, 2]"""
+        """Loss, deciding metric and the metric's standard error of each aggregator's own model.
+        [aggregators here, 3]"""

@@ -220,8 +220,12 @@ class Network(ABC):
         """The parties whose messages were left out of what was computed on this network."""
         return set()
 
-    def owing(self) -> list[str]:
+    def left_out(self) -> list[str]:
         """Those of the missing parties that are there, or away for a short time only."""
+        return []
+
+    def owing(self) -> list[str]:
+        """Those of them that have not gone on without what was computed."""
         return []
 
     def lacking(self, version: Version, parties: Sequence[str]) -> list[str]:

@@ -23,10 +23,11 @@ from colonnade.federation.member.leaderless import LeaderlessMember
 from colonnade.federation.member.messages import Call
 from colonnade.federation.member.own_data import read_own
 from colonnade.federation.member.stage import Stage
+from colonnade.learning.gossip import Gossip
 from colonnade.learning.task import Part, pad_stack
 from colonnade.network import Network
 from colonnade.network.clock import SECOND, Clock
-from colonnade.network.live.messages import HEARTBEAT
+from colonnade.network.live.messages import CALL, HEARTBEAT
 from colonnade.network.program_counter import END, MAIN
 from colonnade.network.wire import decode
 from colonnade.testing import stacked
@@ -307,6 +308,106 @@ def test_as_many_may_ask_at_once_as_there_are_devices(tmp_path: Path) -> None:
         assert sent[HEARTBEAT] < sent["encoding"] + sent["log-probability"]
 
     field.once_trained(story)
+
+
+def deafen(field: Field, party: str, to: str) -> None:
+    """What `to` sends is lost on the way to `party`, which does not see `to` and so does not wait
+    for it. Messages of calls pass."""
+    field.members[party].post.peers[to].there = False
+    send = field.storm.send
+
+    def lossy(sender: str, receiver: str, data: bytes) -> None:
+        if (sender, receiver) != (to, party) or decode(data)[0].kind == CALL:
+            send(sender, receiver, data)
+
+    field.storm.send = lossy
+
+
+def test_the_answer_names_whom_another_device_did_not_hear(tmp_path: Path) -> None:
+    """client0 hears everybody, but what client1 says is made without client3."""
+    fed = federation(parties=4)
+    field = Field(fed, tmp_path)
+
+    async def story() -> None:
+        whole, _ = await field.ask("client0", IDS)
+        assert not whole.absent
+        deafen(field, "client1", "client3")
+        answer, _ = await field.ask("client0", IDS)
+        assert not torch.allclose(answer.logits, whole.logits)
+        assert answer.absent == {"client3": "not heard by client1"}
+
+    field.once_trained(story)
+
+
+@pytest.mark.parametrize("lasts", [True, False])
+def test_results_name_whom_another_device_did_not_hear_in_the_test(
+    lasts: bool, tmp_path: Path
+) -> None:
+    """If all hear each other a second later, they test again, and nobody is named."""
+    fed = federation(parties=4)
+    field = Field(fed, tmp_path)
+
+    async def story() -> None:
+        field.start(*fed.members)
+        deaf = field.members["client1"]
+        test = deaf.algorithm.test
+
+        async def deafly(net: Network) -> dict[str, float]:
+            send = field.storm.send
+            deafen(field, "client1", "client3")
+            try:
+                return await test(net)
+            finally:
+                if not lasts:
+                    field.storm.send = send
+                    deaf.post.peers["client3"].there = True
+
+        deaf.algorithm.test = deafly
+        await field.trained()
+        named = "tested without client3 (not heard by client1)"
+        for party in ("client0", "client2"):
+            result = field.members[party].state.result
+            assert result is not None
+            assert (named in result.notes) == lasts
+            assert any(note.startswith("tested without") for note in result.notes) == lasts
+
+    field.clock.run(("story", story()))
+
+
+def test_a_device_that_does_not_say_whom_it_heard_is_named(tmp_path: Path) -> None:
+    """It takes part in the answer, and vanishes before it is done."""
+    fed = federation(parties=4)
+    field = Field(fed, tmp_path)
+
+    async def story() -> None:
+        hurt = field.members["client2"]
+        hurt.tell_done = lambda done, parties: field.kill("client2")
+        answer, _ = await field.ask("client0", IDS)
+        assert answer.absent == {"client2": "did not tell whom it heard"}
+
+    field.once_trained(story)
+
+
+def test_a_device_that_was_away_gets_a_part_of_a_version_that_is_about_as_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All versions after the first one count as worse by their loss. A device that missed the first
+    one would end without a part of the model."""
+    monkeypatch.setattr(Gossip, "figure", lambda self, loss, value: 1.0 + self.progress["best"])
+    fed = federation(parties=4, epochs=6)
+    field = Field(fed, tmp_path)
+
+    async def story() -> None:
+        field.start("client0", "client1", "client2")
+        await field.until(lambda: len(field.members["client0"].record.points) == 3)
+        assert field.members["client0"].algorithm.training.progress["best"] < 5
+        field.start("client3")
+        await field.trained()
+        assert len({member.version for member in field.members.values()}) == 1
+        answer, _ = await field.ask("client0", IDS)
+        assert not answer.absent
+
+    field.clock.run(("story", story()))
 
 
 def count_kinds(storm: Storm) -> Counter[str]:

@@ -47,7 +47,8 @@ class Question:
 class Replies:
     """What the others tell about a call of this party, while the call is open."""
 
-    silent: dict[str, str] = field(default_factory=dict)  # who was not heard, and why
+    silent: dict[str, str] = field(default_factory=dict)  # who takes no part, and why
+    unheard: dict[str, str] = field(default_factory=dict)  # whom one of the others did not hear
     refused: dict[str, frozenset[int]] = field(default_factory=dict)  # rows, by their place
 
 

@@ -4,6 +4,10 @@ is asked for predictions calls the others.
 A call goes from neighbour to neighbour. Whoever hears of it does its part at once, beside whatever
 else it is doing, and waits for nobody longer than `patience`.
 
+A device that answers hears others itself, and what it says is made without those that it did not
+hear. So it tells the caller whom it did not hear, if the two are neighbours, and the caller waits
+for that. After the test that all devices make together, each tells all of its neighbours.
+
 A call names its caller, and calls of one caller are numbered, so that each is heard of once. Nobody
 can check who a call that was passed on is from. A neighbour's calls are therefore taken from that
 neighbour only, as long as it is there; a number far ahead of the own clock is refused; and whoever
@@ -23,15 +27,15 @@ from torch import Tensor
 
 from colonnade.common.text import printable, with_reasons
 from colonnade.federation.agreement.federation import Federation
-from colonnade.federation.member.answers import Answer, Question, Refusal
+from colonnade.federation.member.answers import Answer, Question, Refusal, Replies
 from colonnade.federation.member.led import LedMember
-from colonnade.federation.member.member import TESTED_WITHOUT, Member
+from colonnade.federation.member.member import FAILED, TESTED_WITHOUT, Member
 from colonnade.federation.member.messages import Account, Call, text
 from colonnade.federation.member.several import SeveralMember, call_in
 from colonnade.federation.member.stage import Stage
 from colonnade.network import ABSENT, is_absent
 from colonnade.network.clock import SECOND
-from colonnade.network.live.messages import CALL
+from colonnade.network.live.messages import CALL, HEARTBEAT
 from colonnade.network.live.network import Live
 from colonnade.network.live.peers import Peer
 from colonnade.network.live.post import DAY
@@ -43,6 +47,8 @@ log = logging.getLogger(__name__)
 
 TESTING = ProgramCounter((END, 1))
 TESTED = ProgramCounter((END, 2, 0))
+COMMON = 0  # the number under which devices tell whom they did not hear in the test of all
+BUSY = "busy with another version"
 OWN = "messages and bytes are those that left this device"
 
 
@@ -55,6 +61,8 @@ class LeaderlessMember(Member):
         self.tested = False
         self.in_use: Version | None = None  # the version that most keep
         self.to_do: dict[str, deque[Call]] = {}  # by caller; there while one is worked off
+        # In the test of all, by neighbour: whom it did not hear, and why.
+        self.unheard_by: dict[str, dict[str, str]] = {}
 
     async def train(self, net: Live) -> None:
         """Train, unless more neighbours disagree with this device's files or rows than agree: then
@@ -142,13 +150,20 @@ class LeaderlessMember(Member):
             return {}, {}
         there = self.post.present()
         if not self.ready_for(self.version):
-            return {}, {self.party: "busy with another version"}
+            return {}, {self.party: BUSY}
         self.busy += 1
-        net = self.quickly(ProgramCounter((*TESTING, *self.version)), "test")
+        origin = ProgramCounter((*TESTING, *self.version))
+        net, done = self.quickly(origin, "test"), origin.at(END, 0)
         metrics = await self.algorithm.test(net)
         self.busy -= 1
+        self.tell_unheard(COMMON, net.silent, there)
+        self.tell_done(done, there)
+        told, heard = Replies(), [party for party in there if party not in net.silent]
+        await self.hear_out(done, heard, self.clock.now + int(self.patience * SECOND), told)
+        for party in heard:
+            told.unheard |= self.unheard_by.get(party, {})
         self.post.passes(TESTING.at(END, 0), forget=True)
-        return metrics, self.absent(there, net.silent, {})
+        return metrics, self.absent(there, net.silent, told)
 
     async def test_late(self) -> tuple[dict[str, float], dict[str, str]]:
         """A device that was away during the common test asks the others for their part again."""
@@ -182,20 +197,20 @@ class LeaderlessMember(Member):
             return Answer(nothing, {self.party: self.post.parts.newest()})
         told = self.open_call(call)
         self.pass_on(call, there)
-        done = self.origin_of(call).at(END, 0)
-        if call.check:
-            limit = self.clock.now + int(self.patience_for(call.seconds) * SECOND)
-            await self.hear_out(done, there, limit)
-            logits, silent = nothing, set[str]()
-        else:
+        done, begun = self.origin_of(call).at(END, 0), self.clock.now
+        logits, silent = nothing, set[str]()
+        if not call.check:
             self.busy += 1
             net = self.network(call)
             logits, silent = await self.algorithm.predict(net, self.part(call.ids)), net.silent
             self.busy -= 1
+        since = self.clock.now if call.seconds is None else begun
+        limit = since + int(self.patience_for(call.seconds) * SECOND)
+        await self.hear_out(done, [party for party in there if party not in silent], limit, told)
         del self.replies[call.number]
         self.post.passes(done, forget=True)
         self.keeping.note()
-        return Answer(logits, self.absent(there, silent, told.silent), "", told.refused)
+        return Answer(logits, self.absent(there, silent, told), "", told.refused)
 
     def next_call(self, question: Question) -> Call:
         return msgspec.structs.replace(super().next_call(question), caller=self.party)
@@ -211,8 +226,8 @@ class LeaderlessMember(Member):
     def called(self, sender: str, note: str) -> None:
         if (call := call_in(note)) is None:
             account = read_note(note, Account)
-            if account.rows or account.silent != [sender]:
-                raise WireError("an account that no neighbour asked for")
+            if account.rows:
+                raise WireError("an account of what left a device, which nobody collects")
             self.hear_reply(sender, account)
             return
         if call.caller not in self.federation.members:
@@ -253,14 +268,35 @@ class LeaderlessMember(Member):
     def decline(self, call: Call, refusal: Refusal) -> None:
         """Take no part in a call, so that nobody waits for this device. A neighbour that calls is
         told why."""
-        if refusal.why and call.caller in self.post.peers:
+        if refusal.why:
             rows, why = list(refusal.rows), printable(refusal.why)
-            told = Account(number=call.number, silent=[self.party], why=why, refused=rows)
-            self.post.tell(call.caller, CALL, note=text(told))
-        self.post.reach(self.origin_of(call).at(END, 0))
-        for party in self.post.present():
-            self.post.beat(party)
+            self.tell_unheard(call.number, {self.party}, [call.caller], why=why, refused=rows)
+        self.tell_done(self.origin_of(call).at(END, 0), self.post.present())
         self.forget(call)
+
+    def tell_unheard(
+        self, number: int, silent: set[str], parties: Sequence[str], **more: Any
+    ) -> None:
+        """Tell neighbours whom this device did not hear in a call, or in the test of all."""
+        told = Account(number=number, silent=sorted(silent), **more)
+        for party in parties:
+            if silent and party in self.post.peers:
+                self.post.tell(party, CALL, note=text(told))
+
+    def tell_done(self, done: ProgramCounter, parties: Sequence[str]) -> None:
+        """Tell neighbours that this device has done its part of a call, or of the test of all."""
+        self.post.reach(done)
+        for party in parties:
+            if party in self.post.peers:
+                self.post.tell(party, HEARTBEAT, done)
+
+    def hear_reply(self, sender: str, account: Account) -> None:
+        if account.number != COMMON:
+            super().hear_reply(sender, account)
+            return
+        replies = Replies()
+        self.note_reply(replies, sender, account)
+        self.unheard_by[sender] = replies.unheard
 
     def changed(self, party: str, there: bool) -> None:
         super().changed(party, there)
@@ -272,16 +308,20 @@ class LeaderlessMember(Member):
         while calls:
             call = calls.pop()
             if not self.ready_for(call.version):
-                self.forget(call)
+                self.decline(call, Refusal(BUSY))
                 continue
             self.busy += 1
+            net = self.network(call)
             try:
-                await self.algorithm.predict(self.network(call), self.part(call.ids))
+                await self.algorithm.predict(net, self.part(call.ids))
+                self.tell_unheard(call.number, net.silent, [caller])
                 self.keeping.note()
             except Exception as error:
                 self.post.refuse(caller, "a call that cannot be answered", error)
+                self.tell_unheard(call.number, {self.party}, [caller], why=FAILED)
             finally:
                 self.busy -= 1
+            self.tell_done(self.origin_of(call).at(END, 0), [caller])
             self.forget(call)
         del self.to_do[caller]
 

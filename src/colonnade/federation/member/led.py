@@ -141,10 +141,10 @@ class LedMember(Member):
         since = self.clock.now if call.seconds is None else begun
         limit = since + int(self.patience_for(call.seconds) * SECOND)
         done = done_with(call, self.federation.members)
-        await self.hear_out(done, [p for p in there if p not in net.silent], limit)
+        await self.hear_out(done, [p for p in there if p not in net.silent], limit, told)
         self.post.passes(done, forget=True)
         self.keeping.note()
-        return Answer(logits, self.absent(there, net.silent, told.silent), reason, told.refused)
+        return Answer(logits, self.absent(there, net.silent, told), reason, told.refused)
 
     async def collect_accounts(self) -> None:
         """Ask every party for its ledger, and wait for the answers as long as `patience` allows."""

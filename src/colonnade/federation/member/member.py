@@ -33,6 +33,7 @@ log = logging.getLogger(__name__)
 
 TESTED_WITHOUT = "tested without"
 FAILED = "could not compute its part; its log says why"
+UNTOLD = "did not tell whom it heard"
 CHANGED = "the file has changed since this party was started; start it again to read it"
 TRIES = 5  # of a test, while somebody who is there was not heard
 RETURN = 3.0  # seconds that a trained party, started again, waits for the others
@@ -155,13 +156,14 @@ class Member(TrainingMember):
     def about_the_model(self) -> list[str]:
         return [f"the model lacks {party}: {why}" for party, why in self.lacking().items()]
 
-    def absent(self, there: list[str], silent: set[str], told: dict[str, str]) -> dict[str, str]:
+    def absent(self, there: list[str], silent: set[str], told: Replies) -> dict[str, str]:
         """The parties that had no part in an answer, each with the reason."""
         lacking = self.lacking()
         away = {p: "away" for p, k in self.post.peers.items() if p not in there or not k.there}
         away = {p: why for p, why in away.items() if p not in there or p in silent}
-        late = {p: told.get(p, "did not answer in time") for p in self.post.peers if p in silent}
-        found = late | told | away | {p: why for p, why in lacking.items() if p in there}
+        late = {p: "did not answer in time" for p in self.post.peers if p in silent}
+        lacking = {p: why for p, why in lacking.items() if p in there}
+        found = told.unheard | late | told.silent | away | lacking
         return {party: found[party] for party in (*self.post.peers, self.party) if party in found}
 
     # -- questions --------------------------------------------------------------------------------
@@ -205,23 +207,35 @@ class Member(TrainingMember):
 
     def hear_reply(self, sender: str, account: Account) -> None:
         """Note what another party says of an open call: whom it did not hear, what it refuses."""
+        replies = self.replies.get(account.number)
+        self.note_reply(Replies() if replies is None else replies, sender, account)
+
+    def note_reply(self, replies: Replies, sender: str, account: Account) -> None:
         others = [party for party in account.silent if party != sender]
         if not all(self.federation.hears(sender, party) for party in others):
             raise WireError("an account of somebody who sends it nothing")
-        replies = self.replies.get(account.number)
-        if replies is None:
-            return
-        for party in self.post.peers.keys() & set(account.silent):
-            own = printable(account.why) or FAILED
-            replies.silent.setdefault(party, own if party == sender else f"not heard by {sender}")
+        for party in {*self.post.peers, self.party} & set(account.silent):
+            if party == sender:
+                replies.silent.setdefault(party, printable(account.why) or FAILED)
+            else:
+                replies.unheard.setdefault(party, f"not heard by {sender}")
         if account.refused:
             replies.refused[sender] = frozenset(account.refused)
 
-    async def hear_out(self, done: ProgramCounter, parties: list[str], limit: int) -> None:
-        """Wait until these parties are done with a call and have told whom they did not hear."""
-        peers = [self.post.peers[party] for party in parties]
-        while any(k.there and not k.reached(done) for k in peers) and self.clock.now < limit:
+    async def hear_out(
+        self, done: ProgramCounter, parties: Sequence[str], limit: int, told: Replies
+    ) -> None:
+        """Wait until these parties are done with a call and have told whom they did not hear. Those
+        that do not tell in time, or leave before, may have computed without others: that is
+        noted."""
+        waiting = {party: self.post.peers[party] for party in parties}
+        while True:
+            waiting = {party: peer for party, peer in waiting.items() if not peer.reached(done)}
+            if not any(peer.there for peer in waiting.values()) or self.clock.now >= limit:
+                break
             await self.clock.wait(self.post.news, limit)
+        for party in waiting:
+            told.unheard.setdefault(party, UNTOLD)
 
     def patience_for(self, seconds: float | None) -> float:
         """How long others are waited for where an answer is needed in so many seconds."""
