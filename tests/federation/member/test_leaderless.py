@@ -310,15 +310,15 @@ def test_as_many_may_ask_at_once_as_there_are_devices(tmp_path: Path) -> None:
     field.once_trained(story)
 
 
-def deafen(field: Field, party: str, to: str) -> None:
-    """What `to` sends is lost on the way to `party`, which does not see `to` and so does not wait
-    for it. Messages of calls pass."""
-    field.members[party].post.peers[to].there = False
+def deafen(field: Field, party: str, unheard: str) -> None:
+    """What one device sends is lost on the way to `party`, which does not see it and so does not
+    wait for it. Calls pass."""
+    field.members[party].post.peers[unheard].there = False
     send = field.storm.send
 
-    def lossy(sender: str, receiver: str, data: bytes) -> None:
-        if (sender, receiver) != (to, party) or decode(data)[0].kind == CALL:
-            send(sender, receiver, data)
+    def lossy(sender: str, to: str, data: bytes) -> None:
+        if (sender, to) != (unheard, party) or decode(data)[0].kind == CALL:
+            send(sender, to, data)
 
     field.storm.send = lossy
 
@@ -353,7 +353,7 @@ def test_results_name_whom_another_device_did_not_hear_in_the_test(
         test = deaf.algorithm.test
 
         async def deafly(net: Network) -> dict[str, float]:
-            send = field.storm.send
+            send: Any = field.storm.send
             deafen(field, "client1", "client3")
             try:
                 return await test(net)

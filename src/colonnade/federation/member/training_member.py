@@ -101,7 +101,7 @@ class TrainingMember:
         algorithm.own_code = self.own.code
         algorithm.training.extra_epochs = self.federation.network.extra_epochs
         algorithm.training.behind = self.behind
-        algorithm.training.write_checkpoint = lambda: self.keeping.keep(self.net.rounds_begun)
+        algorithm.training.write_checkpoint = lambda: self.keeping.keep(self.rounds_to_keep())
         algorithm.training.secure_checkpoint = lambda: self.keeping.secure(self.net.rounds_begun)
         return algorithm
 
@@ -166,6 +166,13 @@ class TrainingMember:
         self.restore(kept)
         self.post.missed = {ProgramCounter(o): set(names) for o, names in kept.missed}
         self.state.round = min(net.resume_at, self.state.rounds)
+
+    def rounds_to_keep(self) -> int:
+        """After how many rounds a checkpoint is that is written within a round: a party that falls
+        then does the round again, and takes part in its validation. A round of programs side by
+        side is an epoch, which is not done again."""
+        net = self.net
+        return net.rounds_begun if self.algorithm.side_by_side else net.rounds_done
 
     def restore(self, kept: MemberFacts) -> None:
         """What a kind of member has among its `facts` beside these."""
