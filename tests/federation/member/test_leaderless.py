@@ -404,6 +404,7 @@ def test_a_device_that_was_away_gets_a_part_of_a_version_that_is_about_as_good(
         field.start("client3")
         await field.trained()
         assert len({member.version for member in field.members.values()}) == 1
+        assert all(m.state.round <= m.state.rounds for m in field.members.values()), "extra epochs"
         answer, _ = await field.ask("client0", IDS)
         assert not answer.absent
 

@@ -249,11 +249,11 @@ def test_a_party_that_fails_at_its_part_of_an_answer_is_named_with_that_reason(
 def test_who_returns_after_the_training_is_asked_like_the_others(tmp_path: Path) -> None:
     """Trained and saved, started again: nobody trains, everybody answers."""
     fed = federation("splitnn")
-    first = calm(fed, tmp_path)[fed.speaker].state.result
-    again = calm(fed, tmp_path)[fed.speaker].state.result
-    assert first is not None
-    assert again is not None
-    assert again.metrics == first.metrics
+    first, again = (calm(fed, tmp_path)[fed.speaker].state for _ in range(2))
+    assert first.result is not None
+    assert again.result is not None
+    assert again.result.metrics == first.result.metrics
+    assert again.round == first.round == first.result.cost["rounds"]
 
 
 def test_a_prediction_says_who_was_absent(tmp_path: Path) -> None:

@@ -85,6 +85,9 @@ class Member(TrainingMember):
         self.choose_version()
         self.state.stage = Stage.TESTING
         self.state.result = known
+        if known is not None:  # with extra epochs, and the rounds that were done again
+            self.state.round = int(known.cost["rounds"] or 0)
+            self.state.rounds = max(self.state.rounds, self.state.round)
 
     def choose_version(self) -> None:
         """Decide which version of the model is used from now on, and load it."""

@@ -229,6 +229,10 @@ class TrainingMember:
             log.warning(text, self.party, round + 1)
         self.new = False
         self.state.round = round + 1
+        if self.state.round > self.state.rounds:
+            training = self.algorithm.training
+            more = training.extra_epochs * training.rounds_per_epoch
+            self.state.rounds = self.algorithm.total_rounds + more
         self.keeping.keep_if_due(round)
         if round < self.algorithm.unlabelled_rounds:  # each for itself
             self.attendance.alone[self.party] += 1
