@@ -107,7 +107,7 @@ def test_defences_that_do_not_suit_are_left_out_with_the_reason() -> None:
     experiment = parse_experiment({"name": "t", "data": data, "methods": methods}, "t")
     found, told = with_defences(experiment)
     names = [one.name for one in found.methods]
-    assert "splitnn + hide_labels 16" in names
+    assert "splitnn + hide_labels 40" in names
     assert "splitnn + Marvell 8" not in names
     assert not [name for name in names if name.startswith("dvfl + hide_labels")]
     assert any("Marvell 8: not for splitnn" in one and "two classes" in one for one in told)

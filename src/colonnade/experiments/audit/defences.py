@@ -17,7 +17,7 @@ from colonnade.privacy.spec import Hide, LabelPrivacy, Noise
 DEFENCE = " + "  # between the name of a method and that of a defence
 # By name, as keys of a method; what helps whom is in docs/explanation/audit.md.
 DEFENCES: Mapping[str, Mapping[str, Any]] = {
-    "hide_labels 16": {"hide_labels": Hide(strength=16.0)},
+    "hide_labels 40": {"hide_labels": Hide(strength=40.0)},
     "Marvell 8": {"hide_labels": Hide(how="marvell", strength=8.0)},
     "max_norm": {"hide_labels": Hide(how="max_norm")},
     "label_privacy 1": {"label_privacy": LabelPrivacy(epsilon=1.0)},
