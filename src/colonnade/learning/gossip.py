@@ -44,7 +44,7 @@ class Witness(NamedTuple):
     short: float  # how far the deciding metric of that version is from the best possible
     life: float  # of the aggregator's process
     keeps: float  # whether the aggregator keeps its part of that version
-    complete: float  # whether all of its neighbours took part in the validation
+    complete: float  # whether it, and all of its neighbours, took part in the validation
 
 
 FIGURES = len(Witness._fields)
@@ -82,7 +82,8 @@ class Gossip(Training):
         apart, so_far = net.within("validation"), self.progress
         apart.tell_weights(lambda: digest(witnesses.tensors(net)))
         mine = await witnesses.validate(apart)
-        told = await self.tell_everybody(apart, mine, net.round)
+        as_measured = apart.measured_as_it_is(self.rounds_per_epoch)  # else no part is kept
+        told = await self.tell_everybody(apart, mine, net.round, as_measured)
         heard = [Witness(*figures) for figures in told[:, told[0] > 0].T.tolist()]
         before, holders = self.best_before(heard)
         complete = all(one.complete for one in heard) and not apart.left_out()
@@ -100,10 +101,9 @@ class Gossip(Training):
         held = better or len(holders) == len(heard)
         stop, _ = self.when_to_stop(batch, found, whole=held and complete)
         lives = int(sum(one.life for one in heard))  # tells a round from its repetition
-        version, as_measured = (lives, net.round), apart.measured_as_it_is(self.rounds_per_epoch)
-        return Decision(
-            net.round if better else before, before, stop, version, as_measured=as_measured
-        )
+        as_measured = as_measured and apart.measured_as_it_is(self.rounds_per_epoch)
+        best, version = net.round if better else before, (lives, net.round)
+        return Decision(best, before, stop, version, as_measured=as_measured)
 
     def best_before(self, heard: Sequence[Witness]) -> tuple[int, list[Witness]]:
         """The newest of the best versions that the witnesses know of, and the witnesses that keep
@@ -155,16 +155,20 @@ class Gossip(Training):
         """Whether the parties here keep their part of the best version."""
         return self.versions.newest_of(int(self.progress["best"])) is not None
 
-    async def tell_everybody(self, net: Network, found: Tensor, rounds: int) -> Tensor:
+    async def tell_everybody(
+        self, net: Network, found: Tensor, rounds: int, as_measured: bool
+    ) -> Tensor:
         """Pass the figures of the witnesses from neighbour to neighbour, until every party has all
-        of them. `rounds`: so many were done before this one. [figures, witnesses]
+        of them. `rounds`: so many were done before this one. `as_measured`: whether the parties
+        here can keep their parts. [figures, witnesses]
 
         What a neighbour says of itself counts more than what others say of it: at first each
         device tells its own figures only, and those that a party knows stay as they are."""
         a, best = cast(Leaderless, self.algorithm), self.progress["best"] + 1
         here = list(net.here(a.devices))
         told: Any = torch.zeros(len(here), FIGURES, len(a.witnesses)) if here else ABSENT
-        facts: Any = {"life": net.life, "keeps": self.keeps_best(), "complete": not net.left_out()}
+        complete = as_measured and not net.left_out()
+        facts: Any = {"life": net.life, "keeps": self.keeps_best(), "complete": complete}
         for i, k in enumerate(net.here(a.aggregators)):
             if k in a.witnesses:
                 then, short = (self.progress.get(f"{key} {i}", UNKNOWN) for key in KEPT)
