@@ -77,7 +77,8 @@ class Gossip(Training):
     async def decide(self, net: Network, batch: Batch, loss: Any) -> Decision:
         """Every party gets the figures of the aggregators, and draws the same conclusion."""
         witnesses = cast(Leaderless, self.algorithm)
-        if batch.epoch + 1 >= self.usual:
+        closing = self.closing or batch.epoch + 1 >= self.usual
+        if closing:
             await self.wait_for_absent(net)  # parties that are away would lack the best version
         apart, so_far = net.within("validation"), self.progress
         apart.tell_weights(lambda: digest(witnesses.tensors(net)))
@@ -90,7 +91,7 @@ class Gossip(Training):
         # Between two versions only witnesses that have both decide: one that was away then may be
         # behind now.
         better = self.improves(holders)
-        if len(holders) < len(heard) and complete and batch.epoch + 1 >= self.usual:
+        if len(holders) < len(heard) and complete and closing:
             better = better or self.as_good(holders)
         found = self.validation(heard)
         self.tell(net, batch, torch.nan if is_absent(loss) else loss.mean(), found)

@@ -323,6 +323,11 @@ class Training:
         last = batch.epoch + 1 >= self.batches.epochs
         return over and (whole or spent or last), over
 
+    @property
+    def closing(self) -> bool:
+        """Whether the training is over as far as its epochs and its patience go."""
+        return self.progress["over"] >= 0
+
     def target_is_reached(self, metrics: dict[str, float]) -> bool:
         metric = self.algorithm.task.goal.deciding
         return self.target is not None and metric.reached(metrics, self.target)

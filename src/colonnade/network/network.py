@@ -221,11 +221,12 @@ class Network(ABC):
         return set()
 
     def left_out(self) -> list[str]:
-        """Those of the missing parties that are there, or away for a short time only."""
+        """Those of the missing parties that may take part when it is computed once more: they are
+        there, or away for a short time only."""
         return []
 
     def owing(self) -> list[str]:
-        """Those of them that have not gone on without what was computed."""
+        """The same without those that are there and have gone on."""
         return []
 
     def lacking(self, version: Version, parties: Sequence[str]) -> list[str]:

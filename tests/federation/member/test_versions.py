@@ -35,7 +35,9 @@ from colonnade.federation.agreement.federation import Federation
 from colonnade.federation.agreement.federation_file import parse_federation
 from colonnade.federation.member import record
 from colonnade.federation.member.answers import Question
+from colonnade.federation.member.led import LedMember
 from colonnade.federation.member.member import Member
+from colonnade.federation.member.messages import Account, Call, text
 from colonnade.federation.member.stage import Stage
 from colonnade.federation.member.status import status
 from colonnade.learning.algorithm import Algorithm
@@ -43,6 +45,7 @@ from colonnade.learning.collection import Collection
 from colonnade.learning.training import Decision, Training
 from colonnade.learning.versions import Versions
 from colonnade.network.clock import SECOND, Clock
+from colonnade.network.live.messages import CALL
 from colonnade.network.live.network import Live
 from colonnade.network.live.peers import Past
 from colonnade.network.live.reception import Reception
@@ -494,6 +497,48 @@ def test_devices_test_again_with_one_that_was_away(tmp_path: Path) -> None:
         assert "tested without" not in " ".join(leader.state.result.notes)
 
     hall.tell(story)
+
+
+def test_a_client_that_says_it_did_not_hear_the_label_holder_ends_nobody(tmp_path: Path) -> None:
+    """The label holder goes on to answer questions, and looks at who was missed in the test."""
+    hall = Hall(small("splitnn", 3), tmp_path)
+
+    async def story() -> None:
+        hall.start(*hall.fed.members)
+        liar = hall.members["client1"]
+        assert isinstance(liar, LedMember)
+        heed = liar.heed
+
+        async def lie(call: Call) -> None:
+            told = Account(number=call.number, silent=["server"])
+            liar.post.tell("server", CALL, note=text(told))
+            await heed(call)
+
+        liar.heed = lie
+        leader = await hall.trained()
+        await hall.clock.sleep_until(hall.clock.now + 10 * SECOND)
+        assert leader.state.result is not None
+        assert "tested without" not in " ".join(leader.state.result.notes)
+        answer = await hall.ask()
+        assert not answer.absent
+
+    hall.tell(story)
+
+
+def test_a_client_that_is_slow_owes_its_message_in_every_round(tmp_path: Path) -> None:
+    """An aggregator of DVFL then makes up for what it did not hear."""
+    hall = Hall(small("dvfl", 3), tmp_path)
+    post = hall.make(hall.storm.seat("aggregator0")).post
+    slow = post.peers["client0"]
+    slow.there = True
+    for round in (3, 10, 100):
+        net = Live(post)
+        net.rounds_begun, net.step, net.silent = round, 1, {"client0"}
+        slow.positions.move(MAIN.at(round - 1, 1))
+        assert net.owing() == net.left_out() == ["client0"]
+        slow.positions.move(MAIN.at(round, 1))
+        assert net.owing() == []
+        assert net.left_out() == ["client0"]
 
 
 def test_a_client_that_falls_as_the_test_begins_is_waited_for(tmp_path: Path) -> None:

@@ -85,11 +85,13 @@ class LeaderlessMember(Member):
             late = most or self.keeping.trained_before
             test = self.test_late if late else self.test_with_all
             metrics, away = await test()
-            self.tell_tested()
+            self.tested = True
             if away:
                 await self.assemble(self.post.returns)
             if self.worth_another_try(away):
-                metrics, away = await self.test_late()
+                again, missed = await self.test_late()
+                if len(missed) < len(away):
+                    metrics, away = again, missed
             self.state.metrics |= metrics
             notes = [*self.own.data.notes, OWN]
             notes += [f"{TESTED_WITHOUT} {with_reasons(away)}"] if away else []
@@ -156,10 +158,12 @@ class LeaderlessMember(Member):
         net, done = self.quickly(origin, "test"), origin.at(END, 0)
         metrics = await self.algorithm.test(net)
         self.busy -= 1
-        self.tell_unheard(COMMON, net.silent, there)
-        self.tell_done(done, there)
+        everybody = list(self.post.peers)  # one that came meanwhile may have heard this device
+        self.tell_unheard(COMMON, net.silent, everybody)
+        self.tell_done(done, everybody)
         told, heard = Replies(), [party for party in there if party not in net.silent]
-        await self.hear_out(done, heard, self.clock.now + int(self.patience * SECOND), told)
+        limit = self.clock.now + int(self.patience * SECOND)
+        told.unheard = await self.hear_out(done, heard, limit)
         for party in heard:
             told.unheard |= self.unheard_by.get(party, {})
         self.post.passes(TESTING.at(END, 0), forget=True)
@@ -206,7 +210,9 @@ class LeaderlessMember(Member):
             self.busy -= 1
         since = self.clock.now if call.seconds is None else begun
         limit = since + int(self.patience_for(call.seconds) * SECOND)
-        await self.hear_out(done, [party for party in there if party not in silent], limit, told)
+        untold = await self.hear_out(done, [p for p in there if p not in silent], limit)
+        if call.seconds is None:  # with a deadline, an answer does not wait for all to tell
+            told.unheard |= untold
         del self.replies[call.number]
         self.post.passes(done, forget=True)
         self.keeping.note()
@@ -290,6 +296,11 @@ class LeaderlessMember(Member):
             if party in self.post.peers:
                 self.post.tell(party, HEARTBEAT, done)
 
+    @property
+    def may_be_missed(self) -> set[str]:
+        """This device as well: what others say is then made without its columns."""
+        return {*self.post.peers, self.party}
+
     def hear_reply(self, sender: str, account: Account) -> None:
         if account.number != COMMON:
             super().hear_reply(sender, account)
@@ -314,7 +325,7 @@ class LeaderlessMember(Member):
             net = self.network(call)
             try:
                 await self.algorithm.predict(net, self.part(call.ids))
-                self.tell_unheard(call.number, net.silent, [caller])
+                self.tell_unheard(call.number, net.silent - {self.party}, [caller])
                 self.keeping.note()
             except Exception as error:
                 self.post.refuse(caller, "a call that cannot be answered", error)

@@ -141,7 +141,10 @@ class LedMember(Member):
         since = self.clock.now if call.seconds is None else begun
         limit = since + int(self.patience_for(call.seconds) * SECOND)
         done = done_with(call, self.federation.members)
-        await self.hear_out(done, [p for p in there if p not in net.silent], limit, told)
+        heard = [party for party in there if party not in net.silent]
+        untold = await self.hear_out(done, heard, limit)
+        if call.seconds is None:  # with a deadline, an answer does not wait for all to tell
+            told.unheard |= untold
         self.post.passes(done, forget=True)
         self.keeping.note()
         return Answer(logits, self.absent(there, net.silent, told), reason, told.refused)

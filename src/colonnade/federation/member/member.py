@@ -85,7 +85,7 @@ class Member(TrainingMember):
         self.choose_version()
         self.state.stage = Stage.TESTING
         self.state.result = known
-        if known is not None:  # with extra epochs, and the rounds that were done again
+        if known is not None and not self.algorithm.side_by_side:  # there a round is an epoch
             self.state.round = int(known.cost["rounds"] or 0)
             self.state.rounds = max(self.state.rounds, self.state.round)
 
@@ -177,8 +177,8 @@ class Member(TrainingMember):
             await self.clock.wait(self.wake, self.clock.now + LOOK)
             self.keeping.note()
             if self.missed_in_test and not self.questions:
-                known = {party: self.post.peers[party] for party in self.missed_in_test}
-                back = all(peer.there and peer.reached((END, 0)) for peer in known.values())
+                known = [self.post.peers[party] for party in self.missed_in_test]
+                back = all(peer.there and peer.reached((END, 0)) for peer in known)
                 if back and not self.missed_in_test & self.lacking().keys():
                     return None
         return self.questions.popleft()
@@ -217,7 +217,7 @@ class Member(TrainingMember):
         others = [party for party in account.silent if party != sender]
         if not all(self.federation.hears(sender, party) for party in others):
             raise WireError("an account of somebody who sends it nothing")
-        for party in {*self.post.peers, self.party} & set(account.silent):
+        for party in self.may_be_missed & set(account.silent):
             if party == sender:
                 replies.silent.setdefault(party, printable(account.why) or FAILED)
             else:
@@ -225,20 +225,24 @@ class Member(TrainingMember):
         if account.refused:
             replies.refused[sender] = frozenset(account.refused)
 
+    @property
+    def may_be_missed(self) -> set[str]:
+        """The parties of which it matters here that another party did not hear them."""
+        return {*self.post.peers}
+
     async def hear_out(
-        self, done: ProgramCounter, parties: Sequence[str], limit: int, told: Replies
-    ) -> None:
-        """Wait until these parties are done with a call and have told whom they did not hear. Those
-        that do not tell in time, or leave before, may have computed without others: that is
-        noted."""
+        self, done: ProgramCounter, parties: Sequence[str], limit: int
+    ) -> dict[str, str]:
+        """Wait until these parties are done with a call and have told whom they did not hear.
+        Returns those that do not tell in time, or leave before: they may have computed without
+        others."""
         waiting = {party: self.post.peers[party] for party in parties}
         while True:
             waiting = {party: peer for party, peer in waiting.items() if not peer.reached(done)}
             if not any(peer.there for peer in waiting.values()) or self.clock.now >= limit:
                 break
             await self.clock.wait(self.post.news, limit)
-        for party in waiting:
-            told.unheard.setdefault(party, UNTOLD)
+        return dict.fromkeys(waiting, UNTOLD)
 
     def patience_for(self, seconds: float | None) -> float:
         """How long others are waited for where an answer is needed in so many seconds."""

@@ -64,8 +64,8 @@ class Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Account(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the others tell the label holder: what left them, or who was silent when they were
-    called."""
+    """What others tell whoever asks, or each other after a common test: what left them, or whom
+    they did not hear."""
 
     rows: list[Line] = []
     number: Count = 0  # of the call

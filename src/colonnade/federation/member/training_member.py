@@ -229,10 +229,11 @@ class TrainingMember:
             log.warning(text, self.party, round + 1)
         self.new = False
         self.state.round = round + 1
-        if self.state.round > self.state.rounds:
-            training = self.algorithm.training
+        self.state.rounds = max(self.state.rounds, self.state.round)
+        training = self.algorithm.training
+        if training.closing:
             more = training.extra_epochs * training.rounds_per_epoch
-            self.state.rounds = self.algorithm.total_rounds + more
+            self.state.rounds = max(self.state.rounds, self.algorithm.total_rounds + more)
         self.keeping.keep_if_due(round)
         if round < self.algorithm.unlabelled_rounds:  # each for itself
             self.attendance.alone[self.party] += 1

@@ -39,16 +39,14 @@ class CommittingNetwork(WaitingNetwork):
         known = {party: self.post.peers[party] for party in self.silent & self.post.peers.keys()}
         # A party that was started again may be a round or two further. One that says to be further
         # ahead is trained, or has jumped, and does not come back to what is computed here.
-        ahead = MAIN.at(self.origin.rounds_done(MAIN) + WINDOW + 2, 0)
+        ahead = MAIN.at(self.at.rounds_done(MAIN) + WINDOW + 2, 0)
         near = {party: k for party, k in known.items() if not k.reached(ahead)}
         return [party for party, k in near.items() if k.there or self.may_return(k)]
 
     def owing(self) -> list[str]:
-        return [
-            party
-            for party in self.left_out()
-            if not (self.post.peers[party].there and self.post.peers[party].reached(self.at))
-        ]
+        known = {party: self.post.peers[party] for party in self.silent & self.post.peers.keys()}
+        there = [party for party, k in known.items() if k.there and not k.reached(self.at)]
+        return there + [p for p, k in known.items() if not k.there and self.may_return(k)]
 
     def lacking(self, version: Version, parties: Sequence[str]) -> list[str]:
         return [party for party in parties if not self.post.keeps(party, version)]
