@@ -175,7 +175,7 @@ class MAGS(Leaderless):
         losses = [goal.row_loss(z, truth, scale).sum((1, 2)) for z, truth in pairs]
         each = torch.cat(answers, 1)
         values = torch.tensor([goal.deciding.of(one, y) for one in each])
-        error = torch.tensor(goal.deciding.error(each[0], y))  # dear: one stands for all here
+        error = torch.tensor(goal.deciding.error(each[0], y))  # dear; one for all
         loss = torch.stack(losses).sum(0) / len(y)
         return torch.stack([loss, values.to(loss), error.to(loss).expand_as(loss)], 1)
 

@@ -135,6 +135,7 @@ class Gossip(Training):
         )
 
     def short(self, value: float) -> float:
+        """How far a value of the deciding metric is from the best possible."""
         return self.algorithm.task.goal.deciding.shortfall(value)
 
     def figure(self, loss: float, value: float) -> float:

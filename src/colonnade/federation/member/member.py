@@ -214,6 +214,7 @@ class Member(TrainingMember):
         self.note_reply(Replies() if replies is None else replies, sender, account)
 
     def note_reply(self, replies: Replies, sender: str, account: Account) -> None:
+        """Add what an account says to `replies`; an account that cannot be is refused."""
         others = [party for party in account.silent if party != sender]
         if not all(self.federation.hears(sender, party) for party in others):
             raise WireError("an account of somebody who sends it nothing")
